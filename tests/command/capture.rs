@@ -6,8 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
+use warmlane_system_tests::turn;
 use warmlane_system_tests::{SHORT, assert_misused, assert_refused};
 use warmlane_testkit::process::{Finished, Process, warmlane};
+use warmlane_testkit::requirements;
 
 use super::forwarder::{Forwarder, forwarder_beside_others, forwarder_with, stats, sum, wait_until};
 
@@ -87,6 +89,41 @@ fn each_packet_has_its_port_direction_and_reason() {
     let some = packets(&some);
     assert_eq!(some.len() as u64, (sent + lost) / 10);
     assert!(some.iter().all(|[port, way, bytes, ..]| port == "west" && way.ends_with('1') && bytes == "34"));
+    forwarder.finish();
+}
+
+#[test]
+fn what_a_port_drops_is_shown_with_its_reason_and_where_it_came_in() {
+    if !requirements::programs(&["tshark"]) {
+        return;
+    }
+    let _turn = turn::beside_others();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("f.sock");
+    // Nobody ever connects to this one.
+    let south = format!("south=memif:{},role=server", directory.path().join("south.memif").display());
+    let arguments = ["--port", &south, "--mac", "south=02:00:00:00:01:03", "--socket"];
+    let routes =
+        ["--neighbour", "203.0.113.2=02:00:00:00:03:02@south", "--route", "203.0.113.0/24 via 203.0.113.2"];
+    let arguments = [&arguments[..], &[socket.to_str().expect("a plain path")], &routes].concat();
+    let forwarder = Forwarder::start_with(directory.path(), "f", &arguments, socket.clone());
+    let [dropped, others] = ["dropped", "others"].map(|name| directory.path().join(format!("{name}.pcapng")));
+    let running = [
+        start(&forwarder, &dropped, &["--see", "drop", "--reason", "not-connected"]),
+        start(&forwarder, &others, &["--see", "drop", "--reason", "no-route"]),
+    ];
+    let sent = forwarder.send_to("203.0.113.9", 300, "10kpps", 64);
+    wait_for_sum(&forwarder, "queue", "drops", ("port", "south"), sent);
+    for process in running {
+        finish(process);
+    }
+    let seen = packets(&dropped);
+    assert_eq!(seen.len() as u64, sent);
+    for [port, _, _, address, comment] in &seen {
+        assert_eq!((port.as_str(), address.as_str()), ("west", "203.0.113.9"));
+        assert!(comment.starts_with("dropped: not-connected: "), "{comment}");
+    }
+    assert_eq!(packets(&others).len(), 0);
     forwarder.finish();
 }
 

@@ -28,7 +28,8 @@ pub enum Point {
     Output(usize),
     /// What goes over one of [`Graph::edges`] that leads from a stage. Those of one stage that lead to the same place are seen together.
     Edge(usize),
-    /// What the lane drops, and what its stages show of theirs ([`Outputs::show_drop`](crate::Outputs::show_drop)).
+    /// What the lane drops, what its stages show of theirs ([`Outputs::show_drop`](crate::Outputs::show_drop)), and what its ports' queues do
+    /// ([`CountDropped`](warmlane_port::CountDropped)).
     Drops,
 }
 
@@ -38,19 +39,19 @@ pub type Filter = Arc<dyn Fn(&[u8], usize) -> bool + Send + Sync>;
 /// What is copied.
 #[derive(Clone)]
 pub struct ProbeConfig {
-    /// Only these; all if there is none.
+    /// One packet in so many is looked at; 0 counts as 1.
+    pub one_in: u32,
+    /// Only these of them; all if there is none.
     pub filter: Option<Filter>,
     /// Bytes of each packet, at most.
     pub snap_length: usize,
-    /// One in so many of these; 0 counts as 1.
-    pub one_in: u32,
     /// Bytes of the ring, a power of two.
     pub ring: usize,
 }
 
 impl Default for ProbeConfig {
     fn default() -> Self {
-        Self { filter: None, snap_length: 262_144, one_in: 1, ring: 4 << 20 }
+        Self { one_in: 1, filter: None, snap_length: 262_144, ring: 4 << 20 }
     }
 }
 

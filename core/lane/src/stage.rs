@@ -238,9 +238,14 @@ struct PerPacket<F> {
 
 impl<F: FnMut(&mut Packet) -> bool + Send> Stage for PerPacket<F> {
     #[inline]
-    fn process(&mut self, burst: &mut Burst, _outputs: &mut Outputs<'_>) {
-        burst
-            .keep(&self.drops, |packet| if (self.keep)(packet) { Ok(()) } else { Err(FilterDrop::Filtered) });
+    fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
+        burst.keep(&self.drops, |packet| {
+            if (self.keep)(packet) {
+                return Ok(());
+            }
+            outputs.show_dropped(FilterDrop::Filtered, packet);
+            Err(FilterDrop::Filtered)
+        });
     }
 
     fn name(&self) -> Cow<'static, str> {

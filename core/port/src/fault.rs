@@ -8,6 +8,7 @@ use warmlane_counters::drop_reasons;
 use warmlane_mem::{Burst, Packet, Pool};
 
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use crate::watched::CountDropped as _;
 
 /// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl Faulty {
     fn apply(&mut self, number: u64, fault: Option<Fault>, mut packet: Packet) {
         match fault {
             None => self.ready.push_back(packet),
-            Some(Fault::Drop) => self.counters.drops().count(FaultDrop::Planned, 1),
+            Some(Fault::Drop) => self.counters.drops().count_packet(FaultDrop::Planned, &packet),
             Some(Fault::Duplicate) => {
                 let copy = packet.copy_in(&self.pool);
                 self.ready.push_back(packet);

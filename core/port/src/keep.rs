@@ -1,5 +1,6 @@
 //! Drops with their reason, in one line.
 
+use crate::watched::CountDropped as _;
 use warmlane_counters::{DropCounters, Reason};
 use warmlane_mem::{Burst, Packet};
 
@@ -45,8 +46,9 @@ impl BurstExt for Burst {
     ) -> usize {
         let (mut kept, all) = (0, self.len());
         for index in 0..all {
-            match self.get_mut(index).map(&mut check) {
-                Some(Err(reason)) => drops.count(reason, 1),
+            let dropped = self.get_mut(index).and_then(|packet| Some((check(packet).err()?, packet)));
+            match dropped {
+                Some((reason, packet)) => drops.count_packet(reason, packet),
                 // Packets that stay keep their order; those that go gather behind them.
                 _ if kept < index => {
                     self.swap(kept, index);

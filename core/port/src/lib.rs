@@ -4,7 +4,7 @@
 //! [`TransmitQueue`]. A queue belongs to exactly one lane; its counters can be read by anyone at any time by a
 //! [`QueueCountersView`].
 //! Every packet that goes nowhere is counted under a [`DropReason`]: a name, a severity and a sentence, declared
-//! with [`drop_reasons!`]; [`BurstExt::keep`] drops in one line.
+//! with [`drop_reasons!`]; [`BurstExt::keep`] drops in one line. [`CountDropped`] shows dropped packets to whoever captures them.
 //!
 //! [`channel`] makes queues of the ends of a channel to another lane.
 //!
@@ -33,11 +33,13 @@ mod report;
 pub mod software_offload;
 #[cfg(test)]
 mod test_queue;
+pub mod watched;
 
 pub use keep::BurstExt;
 pub use offloads::{Layered, Offloads, TransmitOffloads, Transports};
 pub use port::{Capabilities, MacBytes, NoQueue, Port, PortView};
 pub use queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+pub use watched::CountDropped;
 // Drivers declare their reasons with what else they need of ports.
 pub use warmlane_counters::{
     DropCounters, DropReason, DropView, NoDrops, Reason, Severity, Source, drop_reasons,

@@ -5,6 +5,7 @@ use warmlane_mem::Burst;
 use warmlane_sys::clock::{self, Clock};
 
 use crate::queue::{QueueCounters, QueueCountersView, ReceiveQueue};
+use crate::watched::CountDropped as _;
 
 drop_reasons! {
     /// Why a limited queue drops.
@@ -48,9 +49,9 @@ impl ReceiveQueue for Limited {
         let count = arrived.min(self.tokens as usize);
         self.tokens -= count as f64;
         // What came first passes.
+        self.counters.drops().count_packets(LimitDrop::Rate, &burst[before + count..]);
         burst.truncate(before + count);
         let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
-        self.counters.drops().count(LimitDrop::Rate, (arrived - count) as u64);
         self.counters.count(count as u64, bytes);
         count
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use warmlane_driver_common::virtio_net::{self, HEADER_LENGTH, Unusable};
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::QueueCounters;
+use warmlane_port::{CountDropped as _, QueueCounters};
 
 use crate::drops::ReceiveDrop;
 
@@ -28,6 +28,16 @@ pub(crate) enum NoPacket {
     NoBuffer,
     /// Never.
     Drop(ReceiveDrop),
+}
+
+impl NoPacket {
+    /// Why the frame is dropped, if it is not to be tried again.
+    const fn reason(self) -> ReceiveDrop {
+        match self {
+            Self::NoBuffer => ReceiveDrop::NoBuffer,
+            Self::Drop(reason) => reason,
+        }
+    }
 }
 
 impl From<Unusable> for NoPacket {
@@ -74,8 +84,9 @@ impl Intake {
         }
     }
 
-    pub(crate) fn drop_frame(&self, reason: ReceiveDrop) {
-        self.counters.drops().count(reason, 1);
+    /// Drops a frame of which so much is there.
+    pub(crate) fn drop_frame(&self, reason: ReceiveDrop, frame: &[u8]) {
+        self.counters.drops().count_frame(reason, frame);
     }
 
     /// Whether a frame is waiting. As long as it does, the storage is not free, and no other frame may overtake it.
@@ -92,31 +103,38 @@ impl Intake {
     pub(crate) fn resume(&mut self, burst: &mut Burst) -> bool {
         let Some(waiting) = &mut self.waiting else { return true };
         let rest = self.storage.get(waiting.rest.clone()).unwrap_or_default();
-        let packet = match frame(&self.pool, rest, waiting.tag) {
+        let drops = self.counters.drops();
+        let whole = match frame(&self.pool, rest, waiting.tag) {
             Err(NoPacket::NoBuffer) if self.fruitless < MAXIMUM_ATTEMPTS => {
                 self.fruitless += 1;
                 return false;
             }
-            // It was read and can't be read again.
-            Err(NoPacket::NoBuffer) => Err(ReceiveDrop::NoBuffer),
-            Err(NoPacket::Drop(reason)) => Err(reason),
-            Ok(rest) => match join(waiting.head.take(), rest).and_then(|mut packet| {
-                virtio_net::note(&mut packet, waiting.header, shift(waiting.tag))?;
-                Ok(packet)
-            }) {
-                Ok(packet) => Ok(packet),
-                Err(NoPacket::NoBuffer) => Err(ReceiveDrop::NoBuffer),
-                Err(NoPacket::Drop(reason)) => Err(reason),
+            Err(no_packet) => {
+                // Where there is no buffer: it was read and can't be read again.
+                match waiting.head.take() {
+                    Some(head) => drops.count_packet(no_packet.reason(), &head),
+                    None => drops.count_frame(no_packet.reason(), rest),
+                }
+                None
+            }
+            Ok(rest) => match join(waiting.head.take(), rest) {
+                Ok(packet) => Some(packet),
+                Err(no_packet) => {
+                    drops.count(no_packet.reason(), 1);
+                    None
+                }
             },
         };
-        match packet {
-            Ok(mut packet) => {
-                packet.set_timestamp(waiting.timestamp);
-                self.counters.count(1, packet.packet_length() as u64);
-                // There is space: the caller's.
-                drop(burst.push(packet));
+        if let Some(mut packet) = whole {
+            match virtio_net::note(&mut packet, waiting.header, shift(waiting.tag)).map_err(NoPacket::from) {
+                Ok(()) => {
+                    packet.set_timestamp(waiting.timestamp);
+                    self.counters.count(1, packet.packet_length() as u64);
+                    // There is space: the caller's.
+                    drop(burst.push(packet));
+                }
+                Err(no_packet) => drops.count_packet(no_packet.reason(), &packet),
             }
-            Err(reason) => self.counters.drops().count(reason, 1),
         }
         (self.waiting, self.fruitless) = (None, 0);
         true

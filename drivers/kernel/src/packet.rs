@@ -260,7 +260,7 @@ impl PacketReceive {
         let frame = match self.ring.frame() {
             Some(Ok(frame)) => frame,
             Some(Err(_)) => {
-                self.intake.drop_frame(ReceiveDrop::RingCorrupt);
+                self.intake.drop_frame(ReceiveDrop::RingCorrupt, &[]);
                 return Outcome::Taken;
             }
             None => return Outcome::Wait,
@@ -268,7 +268,7 @@ impl PacketReceive {
         if frame.is_losing {
             count_losses(&self.socket, &self.intake);
         }
-        let (tag, timestamp) = (frame.tag, frame.timestamp);
+        let (tag, timestamp, data) = (frame.tag, frame.timestamp, frame.data);
         let copied = if frame.is_queued {
             let length = frame.length;
             match read_queued(&self.socket, &mut self.intake, length) {
@@ -279,10 +279,10 @@ impl PacketReceive {
                 }
                 None => Err(NoPacket::Drop(ReceiveDrop::Truncated)),
             }
-        } else if frame.data.len() != frame.length {
+        } else if data.len() != frame.length {
             Err(NoPacket::Drop(ReceiveDrop::Truncated))
         } else {
-            self.intake.copy(spare, frame.data, tag, frame.offload)
+            self.intake.copy(spare, data, tag, frame.offload)
         };
         match copied {
             Ok(mut packet) => {
@@ -291,7 +291,7 @@ impl PacketReceive {
             }
             Err(NoPacket::NoBuffer) => Outcome::Wait,
             Err(NoPacket::Drop(reason)) => {
-                self.intake.drop_frame(reason);
+                self.intake.drop_frame(reason, data);
                 Outcome::Taken
             }
         }

@@ -8,7 +8,7 @@ use rustix::net::AddressFamily;
 use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
 use warmlane_driver_common::{InterfaceName, interface_gone, system};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_port::{QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
 
 use crate::drops::TransmitDrop;
 use crate::error::KernelError;
@@ -65,7 +65,7 @@ impl PacketTransmit {
     }
 
     fn drop_front(&self, burst: &mut Burst, count: usize, reason: TransmitDrop) {
-        self.counters.drops().count(reason, count as u64);
+        self.counters.drops().count_packets(reason, &burst[..count]);
         burst.free_front(count);
     }
 }

@@ -21,7 +21,8 @@ use warmlane_driver_common::{
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
-    Capabilities, Offloads, Port, QueueCounters, ReceiveQueue, TransmitOffloads, TransmitQueue, queue_report,
+    Capabilities, CountDropped as _, Offloads, Port, QueueCounters, ReceiveQueue, TransmitOffloads,
+    TransmitQueue, queue_report,
 };
 
 use crate::drops::{ReceiveDrop, TransmitDrop};
@@ -256,12 +257,13 @@ impl TapReceive {
         };
         // The kernel cuts off what doesn't fit and doesn't say so; a frame that fills everything was longer.
         let length = read.saturating_sub(HEADER_LENGTH);
-        if length >= LONGEST_FRAME {
-            self.intake.drop_frame(ReceiveDrop::Truncated);
-            return Read::Other;
-        }
         let here = length.min(space);
         if packet.append(here).is_err() {
+            return Read::Other;
+        }
+        let drops = self.intake.counters.drops();
+        if length >= LONGEST_FRAME {
+            drops.count_packet(ReceiveDrop::Truncated, &packet);
             return Read::Other;
         }
         if length > space {
@@ -275,7 +277,7 @@ impl TapReceive {
                 Read::Packet(packet)
             }
             Err(NoPacket::Drop(reason)) => {
-                self.intake.drop_frame(reason);
+                drops.count_packet(reason, &packet);
                 Read::Other
             }
             Err(NoPacket::NoBuffer) => Read::Other,
@@ -372,16 +374,16 @@ impl TransmitQueue for TapTransmit {
                 }
                 Err(Refusal::Later) => break,
                 Err(Refusal::Packet(reason)) => {
-                    self.counters.drops().count(reason, 1);
+                    self.counters.drops().count_packet(reason, packet);
                     done += 1;
                 }
                 Err(Refusal::Burst(reason)) => {
-                    self.counters.drops().count(reason, (burst.len() - done) as u64);
+                    self.counters.drops().count_packets(reason, &burst[done..]);
                     done = burst.len();
                 }
                 Err(Refusal::Gone) => {
                     self.failure.get_or_insert_with(|| interface_gone(self.name.as_str()));
-                    self.counters.drops().count(TransmitDrop::Gone, (burst.len() - done) as u64);
+                    self.counters.drops().count_packets(TransmitDrop::Gone, &burst[done..]);
                     done = burst.len();
                 }
             }

@@ -1,6 +1,10 @@
 //! Why these ports drop packets.
 
+use warmlane_mem::Packet;
 use warmlane_port::drop_reasons;
+
+/// Why a packet that came in is dropped, and what has been put together of it.
+pub(crate) type Wrong = (ReceiveDrop, Option<Packet>);
 
 drop_reasons! {
     /// Why a packet that came in went nowhere.

@@ -237,7 +237,7 @@ impl Exchange {
         ring: Ring,
         first: u16,
         waiting: u16,
-        mut dropped: impl FnMut(ReceiveDrop),
+        mut dropped: impl FnMut(ReceiveDrop, Option<&Packet>),
     ) -> Result<(u16, u64), NotTheirs> {
         let (mut done, mut bytes) = (0, 0);
         while done < waiting && burst.space() > 0 {
@@ -262,7 +262,7 @@ impl Exchange {
                     // There is room.
                     drop(burst.push(packet));
                 }
-                (_, wrong) => dropped(wrong.unwrap_or(ReceiveDrop::TooLarge)),
+                (found, wrong) => dropped(wrong.unwrap_or(ReceiveDrop::TooLarge), found.as_ref()),
             }
         }
         Ok((done, bytes))
@@ -316,7 +316,7 @@ impl Exchange {
         ring: Ring,
         first: u16,
         waiting: u16,
-        mut dropped: impl FnMut(ReceiveDrop),
+        mut dropped: impl FnMut(ReceiveDrop, Option<&Packet>),
     ) -> Result<(u16, u64), NotTheirs> {
         let mut spare = [0; BURST_CAPACITY];
         let (mut done, mut bytes) = (0, 0);
@@ -343,7 +343,7 @@ impl Exchange {
             }
             if let Some(wrong) = wrong {
                 // The client gets its own buffers back.
-                dropped(wrong);
+                dropped(wrong, None);
                 done += pieces;
                 continue;
             }
@@ -365,7 +365,7 @@ impl Exchange {
                     // There is room.
                     drop(burst.push(packet));
                 }
-                None => dropped(ReceiveDrop::TooLarge),
+                None => dropped(ReceiveDrop::TooLarge, None),
             }
             done += pieces;
         }

@@ -3,14 +3,14 @@
 //! Which buffer is in which slot of the ring is remembered here. What the other side writes in a descriptor says only how much
 //! data there is; unless buffers [change hands](crate::exchange), when it also says which buffer came instead.
 
-use crate::drops::{LONGEST_PACKET, ReceiveDrop};
+use crate::drops::{LONGEST_PACKET, ReceiveDrop, Wrong};
 use crate::exchange::NotTheirs;
 use crate::link::Connection;
 use crate::ring::{Descriptor, NEXT, Ring};
 use std::sync::Arc;
 use warmlane_driver_common::FillLevel;
 use warmlane_mem::{Burst, Packet, Region, Span};
-use warmlane_port::QueueCounters;
+use warmlane_port::{CountDropped as _, QueueCounters};
 use warmlane_sys::prefetch::prefetch_write_at;
 
 /// The region that is the pool.
@@ -126,7 +126,7 @@ impl Posted {
         let mut bytes = 0;
         self.level.found(u32::from(waiting), u32::from(waiting).min(burst.space() as u32));
         if let Some(exchange) = &self.connection.exchange {
-            let dropped = |reason| counters.drops().count(reason, 1);
+            let dropped = |reason, found: Option<&Packet>| counters.drops().count_found(reason, found);
             match exchange.receive_as_client(burst, ring, self.next, waiting, dropped) {
                 Ok((done, taken)) => {
                     self.next = self.next.wrapping_add(done);
@@ -151,7 +151,7 @@ impl Posted {
                     // There is room.
                     drop(burst.push(packet));
                 }
-                Err(reason) => counters.drops().count(reason, 1),
+                Err((reason, found)) => counters.drops().count_found(reason, found.as_ref()),
             }
             waiting -= self.next.wrapping_sub(first);
         }
@@ -186,7 +186,7 @@ impl Posted {
 
     /// The next packet, of several buffers or with a length that can't be.
     #[cold]
-    fn take_pieces(&mut self, ring: Ring, waiting: u16) -> Result<Packet, ReceiveDrop> {
+    fn take_pieces(&mut self, ring: Ring, waiting: u16) -> Result<Packet, Wrong> {
         let mut whole: Option<Packet> = None;
         let mut wrong = None;
         for number in 1..=waiting {
@@ -219,7 +219,7 @@ impl Posted {
         }
         match (whole, wrong) {
             (Some(whole), None) => Ok(whole),
-            (_, wrong) => Err(wrong.unwrap_or(ReceiveDrop::Incomplete)),
+            (found, wrong) => Err((wrong.unwrap_or(ReceiveDrop::Incomplete), found)),
         }
     }
 }

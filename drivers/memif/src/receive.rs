@@ -1,7 +1,7 @@
 //! The receiving end.
 
 use crate::control::Membership;
-use crate::drops::{LONGEST_PACKET, ReceiveDrop};
+use crate::drops::{LONGEST_PACKET, ReceiveDrop, Wrong};
 use crate::exchange::NotTheirs;
 use crate::lent::{BAD_INDEX, NOT_THEIRS, Posted};
 use crate::link::{Buffers, Handover, OwnBuffers, RingLink};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{BURST_CAPACITY, Burst, LaneThread, Packet, Region, Span};
-use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -206,14 +206,14 @@ impl Intake {
                 }
                 // The pool is empty: the packet waits.
                 Ok(None) => break,
-                Err(reason) => self.counters.drops().count(reason, 1),
+                Err((reason, found)) => self.counters.drops().count_found(reason, found.as_ref()),
             }
         }
         // SAFETY: taken above and not used.
         unsafe { self.region.free_raw(&self.indices[used..taken]) };
         if buffers.is_lost() {
             // Nobody knows which of them have zeros instead of data.
-            self.counters.drops().count(ReceiveDrop::CutShort, (burst.len() - before) as u64);
+            self.counters.drops().count_packets(ReceiveDrop::CutShort, &burst[before..]);
             burst.truncate(before);
         } else {
             self.counters.count((burst.len() - before) as u64, bytes);
@@ -230,7 +230,7 @@ impl Intake {
         first: u16,
         waiting: u16,
         buffers: L,
-    ) -> (u16, Result<Option<Packet>, ReceiveDrop>) {
+    ) -> (u16, Result<Option<Packet>, Wrong>) {
         let Some(mut gather) = Gather::new(self.region.pool()) else { return (0, Ok(None)) };
         let (mut count, mut total, mut wrong) = (0, 0, None);
         loop {
@@ -262,8 +262,12 @@ impl Intake {
             // DPDK 22.11 sets the flag where a packet goes on, and does not clear it when it uses the descriptor again.
             ring.write_filled(index, Descriptor { flags: 0, ..descriptor });
         }
-        let whole = gather.finish().map_err(|_| ReceiveDrop::TooLarge);
-        (count, wrong.map_or_else(|| whole.map(Some), Err))
+        let whole = gather.finish().ok();
+        let result = match (wrong, whole) {
+            (None, Some(whole)) => Ok(Some(whole)),
+            (wrong, found) => Err((wrong.unwrap_or(ReceiveDrop::TooLarge), found)),
+        };
+        (count, result)
     }
 }
 
@@ -370,7 +374,7 @@ impl ReceiveQueue for MemifReceive {
             }
             (Buffers::Peer | Buffers::Pool, None) if let Some(exchange) = &open.link.connection.exchange => {
                 let counters = &self.intake.counters;
-                let dropped = |reason| counters.drops().count(reason, 1);
+                let dropped = |reason, found: Option<&Packet>| counters.drops().count_found(reason, found);
                 match exchange.receive_as_server(burst, ring, next, waiting, dropped) {
                     Ok((done, bytes)) => {
                         open.next = next.wrapping_add(done);

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{BURST_CAPACITY, Burst, LaneThread, Packet, Region};
-use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, TransmitQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_write_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -173,7 +173,7 @@ fn copy<P: TargetBuffers>(
                 *next = next.wrapping_add(count);
                 *room -= count;
             }
-            Some(Slow::Dropped(reason)) => counters.drops().count(reason, 1),
+            Some(Slow::Dropped(reason)) => counters.drops().count_packet(reason, &burst[done]),
             Some(Slow::NoSpace) => break,
             None => {
                 connection.break_off(BAD_BUFFER);
@@ -332,7 +332,10 @@ impl MemifTransmit {
                     packets += 1;
                     bytes += length;
                 }
-                Slow::Dropped(reason) => self.counters.drops().count(reason, 1),
+                Slow::Dropped(reason) => {
+                    self.counters.drops().count_packets(reason, &burst[..1]);
+                    burst.free_front(1);
+                }
                 Slow::NoSpace => break,
             }
         }
@@ -341,7 +344,7 @@ impl MemifTransmit {
     }
 }
 
-/// Handles the first packet of the burst, which can't go into the ring just so.
+/// Handles the first packet of the burst, which can't go into the ring just so. One that is to be dropped stays where it is.
 #[cold]
 fn lend_slowly(burst: &mut Burst, sent: &mut Sent, ring: Ring, region: &Region, longest: usize) -> Slow {
     let Some(packet) = burst.first() else { return Slow::NoSpace };
@@ -353,19 +356,17 @@ fn lend_slowly(burst: &mut Burst, sent: &mut Sent, ring: Ring, region: &Region, 
     let reason = (packet.packet_length() > LONGEST_PACKET || pieces > usize::from(ring.size()))
         .then_some(TransmitDrop::TooLarge);
     if let Some(reason) = reason {
-        burst.free_front(1);
         return Slow::Dropped(reason);
     }
     if sent.room() < pieces {
         return Slow::NoSpace;
     }
-    let Some(mut packet) = burst.take_first() else { return Slow::NoSpace };
     let mut chain = Burst::with_limit(BURST_CAPACITY);
-    if must_copy {
-        if copy_pieces(&packet, region, piece, pieces, &mut chain).is_none() {
-            return Slow::Dropped(TransmitDrop::NoBuffer);
-        }
-    } else {
+    if must_copy && copy_pieces(packet, region, piece, pieces, &mut chain).is_none() {
+        return Slow::Dropped(TransmitDrop::NoBuffer);
+    }
+    let Some(mut packet) = burst.take_first() else { return Slow::NoSpace };
+    if !must_copy {
         loop {
             let rest = packet.split_chain();
             // A chain has at most 255 segments.
@@ -418,7 +419,7 @@ impl TransmitQueue for MemifTransmit {
             self.change_link();
         }
         let Some(open) = &mut self.link else {
-            self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
+            self.counters.drops().count_packets(TransmitDrop::NotConnected, burst);
             burst.clear();
             return before;
         };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use warmlane_mem::{Burst, Copied, Cursor, LINE_BYTES, Line, Packet, Pool};
 use warmlane_port::{
-    Capabilities, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, drop_reasons,
+    Capabilities, CountDropped as _, Port, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue,
+    drop_reasons,
 };
 
 pub use warmlane_mem::{Frames, TooManyFrames};
@@ -133,7 +134,7 @@ impl Replay {
             // An incomplete frame must not be seen by anyone.
             copied.packets -= 1;
             copied.bytes -= length as u64;
-            self.counters.drops().count(ReplayDrop::NoBuffer, 1);
+            self.counters.drops().count_packet(ReplayDrop::NoBuffer, packet);
             false
         });
     }

@@ -3,7 +3,7 @@
 use std::{fs::File, path::Path};
 
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use warmlane_port::{CountDropped as _, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
 
 use crate::{Frame, LinkType, PcapError, Reader, ReceiveDrop};
 
@@ -153,7 +153,8 @@ impl ReceiveQueue for FileReceive {
                     next += 1;
                 }
                 Placed::Wait => break,
-                Placed::Dropped(reason) => self.counters.drops().count(reason, 1),
+                Placed::Dropped(reason @ ReceiveDrop::NotEthernet) => self.counters.drops().count(reason, 1),
+                Placed::Dropped(reason) => self.counters.drops().count_frame(reason, frame.data),
             }
             self.held = false;
         }

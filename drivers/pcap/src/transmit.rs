@@ -6,7 +6,7 @@ use std::{
 };
 
 use warmlane_mem::{Burst, Packet};
-use warmlane_port::{QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
+use warmlane_port::{CountDropped as _, QueueCounters, QueueCountersView, QueueStatus, TransmitQueue};
 
 use crate::{Format, PcapError, TransmitDrop, Writer, Written};
 
@@ -53,13 +53,9 @@ impl FileTransmit {
     #[cold]
     fn fail(&mut self, error: &PcapError) {
         if let PcapError::Write { lost, .. } = error {
-            self.drop_packets(*lost);
+            self.counters.drops().count(TransmitDrop::WriteFailed, *lost);
         }
         self.status = QueueStatus::Failed(error.to_string());
-    }
-
-    fn drop_packets(&self, packets: u64) {
-        self.counters.drops().count(TransmitDrop::WriteFailed, packets);
     }
 }
 
@@ -82,7 +78,7 @@ impl TransmitQueue for FileTransmit {
             }
             self.count_written();
         }
-        self.drop_packets((count - taken) as u64);
+        self.counters.drops().count_packets(TransmitDrop::WriteFailed, &burst[taken..]);
         burst.clear();
         count
     }

@@ -14,7 +14,7 @@ use warmlane_mem::Burst;
 use warmlane_sys::random::Random;
 use warmlane_testkit::exchange::{contents, packet_of};
 use warmlane_testkit::hostile::{Lies, descriptors, end};
-use warmlane_testkit::queues::drops;
+use warmlane_testkit::queues::{ShownDrops, drops};
 use warmlane_virtio::features::{EVENT_INDEX, MERGEABLE, PACKED};
 use warmlane_virtio::protocol::{
     Inflight, Log, MemoryRegion, Request, RingAddresses, RingDescriptor, RingState,
@@ -190,7 +190,9 @@ fn headers_that_lie_are_refused() {
         front_end.send(used + 1, header, &contents(2, 60));
         front_end.send(used + 2, [0; 12], &contents(3, 60));
         used += 3;
-        assert_eq!(world.receive_from(&front_end, used), [contents(1, 60), contents(3, 60)]);
+        let (came, shown) = ShownDrops::during(Some(5), || world.receive_from(&front_end, used));
+        assert_eq!(came, [contents(1, 60), contents(3, 60)]);
+        assert_eq!(shown, [(reason, contents(2, 60), Some(5))]);
         let after = drops(&world.port.port.receive[0].counters());
         assert_eq!(count(&after), count(&before) + 1, "{header:?}");
     }

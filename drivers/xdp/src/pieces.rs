@@ -22,23 +22,23 @@ impl Pieces {
     /// Takes the next buffer, or `None` where it can't be used. Gives the packet of which it is the last.
     ///
     /// # Errors
-    /// Why the packet is dropped: told once, and then its other buffers are freed as they come.
+    /// Why the packet is dropped, with what there is of it: told once, and then its other buffers are freed as they come.
     pub(crate) fn add(
         &mut self,
         piece: Option<Packet>,
         is_last: bool,
-    ) -> Result<Option<Packet>, ReceiveDrop> {
+    ) -> Result<Option<Packet>, (ReceiveDrop, Option<Packet>)> {
         if self.skipping {
             self.skipping = !is_last;
             return Ok(None);
         }
         let begun = self.partial.take();
         let joined = match (begun, piece) {
-            (_, None) => Err(ReceiveDrop::BadDescriptor),
+            (begun, None) => Err((ReceiveDrop::BadDescriptor, begun)),
             (None, Some(piece)) => Ok(piece),
             (Some(mut packet), Some(piece)) => match packet.chain(piece) {
                 Ok(()) => Ok(packet),
-                Err(_) => Err(ReceiveDrop::TooManyBuffers),
+                Err(_) => Err((ReceiveDrop::TooManyBuffers, Some(packet))),
             },
         };
         match joined {
@@ -47,9 +47,9 @@ impl Pieces {
                 self.partial = Some(packet);
                 Ok(None)
             }
-            Err(reason) => {
+            Err(wrong) => {
                 self.skipping = !is_last;
-                Err(reason)
+                Err(wrong)
             }
         }
     }
@@ -91,7 +91,7 @@ mod tests {
                 match pieces.add(piece, number == 3) {
                     Ok(None) => {}
                     Ok(Some(packet)) => panic!("{bad}: {packet:?}"),
-                    Err(reason) => reasons.push(reason),
+                    Err((reason, _)) => reasons.push(reason),
                 }
             }
             assert_eq!(reasons, [ReceiveDrop::BadDescriptor], "{bad}");
@@ -107,7 +107,10 @@ mod tests {
         for number in 0..300 {
             match pieces.add(piece(&pool, b"piece"), number == 299) {
                 Ok(None) => assert_ne!(number, 255),
-                Err(reason) => assert_eq!((number, reason), (255, ReceiveDrop::TooManyBuffers)),
+                Err((reason, found)) => {
+                    assert_eq!((number, reason), (255, ReceiveDrop::TooManyBuffers));
+                    assert_eq!(found.map(|packet| packet.segments()), Some(255));
+                }
                 Ok(Some(packet)) => panic!("{packet:?}"),
             }
         }

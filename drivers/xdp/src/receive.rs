@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use warmlane_counters::Source;
 use warmlane_driver_common::{FillLevel, LentBuffers, LentMarks, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, BufferOffsets, Burst, METADATA_BYTES, Region, Span};
-use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch;
 
 /// With chunks anywhere, an address is the chunk's in its lower 48 bits, and the data's distance from it above
@@ -236,7 +236,7 @@ impl XdpReceive {
                     // There is space: no more packets than descriptors come, and the caller left space for these.
                     drop(burst.push(packet));
                 }
-                Err(reason) => self.counters.drops().count(reason, 1),
+                Err((reason, found)) => self.counters.drops().count_found(reason, found.as_ref()),
             }
         }
         self.ring.release(count);

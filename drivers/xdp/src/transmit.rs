@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use warmlane_counters::Source;
 use warmlane_driver_common::{LentBuffers, interface_gone};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Region};
-use warmlane_port::{QueueCounters, TransmitQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, TransmitQueue, queue_report};
 
 /// Bytes of an Ethernet header, and of a VLAN tag, which an interface carries on top of its MTU.
 pub(crate) const ETHERNET: u32 = 14;
@@ -77,7 +77,8 @@ pub(crate) struct Parts {
 enum Slow {
     /// It is in the ring: so many bytes.
     Sent(u64),
-    Dropped(TransmitDrop),
+    /// It was counted as a drop.
+    Dropped,
     /// The ring has no space for all its pieces.
     NoSpace,
 }
@@ -218,8 +219,9 @@ impl XdpTransmit {
         let (must_copy, pieces) = match fit {
             Ok(fit) => fit,
             Err(reason) => {
+                self.counters.drops().count_packet(reason, packet);
                 burst.free_front(1);
-                return Slow::Dropped(reason);
+                return Slow::Dropped;
             }
         };
         if self.free_entries(pieces) < pieces {
@@ -228,8 +230,11 @@ impl XdpTransmit {
         let mut one = Burst::with_limit(1);
         burst.move_to(&mut one);
         if must_copy {
-            let Some(copy) = one.pop().and_then(|packet| self.copy(&packet)) else {
-                return Slow::Dropped(TransmitDrop::NoBuffer);
+            // It is the only one.
+            let Some(packet) = one.pop() else { return Slow::NoSpace };
+            let Some(copy) = self.copy(&packet) else {
+                self.counters.drops().count_packet(TransmitDrop::NoBuffer, &packet);
+                return Slow::Dropped;
             };
             drop(one.push(copy));
         }
@@ -314,7 +319,7 @@ impl XdpTransmit {
     }
 
     fn drop_all(&self, burst: &mut Burst, reason: TransmitDrop) {
-        self.counters.drops().count(reason, burst.len() as u64);
+        self.counters.drops().count_packets(reason, burst);
         burst.clear();
     }
 }
@@ -365,7 +370,7 @@ impl TransmitQueue for XdpTransmit {
                     packets += 1;
                     bytes += length;
                 }
-                Slow::Dropped(reason) => self.counters.drops().count(reason, 1),
+                Slow::Dropped => {}
                 Slow::NoSpace => break,
             }
         }

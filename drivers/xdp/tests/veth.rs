@@ -12,7 +12,7 @@ use std::time::Duration;
 use warmlane_driver_common::{AddressFollower, LocalSink as _};
 use warmlane_mem::{Burst, PoolConfig};
 use warmlane_port::QueueStatus;
-use warmlane_testkit::queues::drops;
+use warmlane_testkit::queues::{ShownDrops, drops};
 use warmlane_xdp::{Steering, Umem, XdpError, XdpMode, XdpOptions};
 
 /// Sends frames of many lengths there and back.
@@ -151,8 +151,9 @@ fn a_tag_comes_on_top_of_the_mtu() {
         // A byte more is too much.
         let too_large = [plain(MTU + 15), tagged(customer, MTU + 19), tagged(service, MTU + 19)];
         for (count, frame) in (1..).zip(&too_large) {
-            send(&mut outgoing, [of_our_own(frame)]);
+            let ((), shown) = ShownDrops::during(None, || send(&mut outgoing, [of_our_own(frame)]));
             assert_eq!(drops(&outgoing.counters()), [("too-large", count)]);
+            assert_eq!(shown, [("too-large", frame.clone(), None)]);
         }
     });
 }

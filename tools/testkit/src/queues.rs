@@ -1,13 +1,49 @@
 //! Queues without a port, to run pipelines between: one that gives out made-up packets, and one that takes them as slowly
 //! as it is told.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warmlane_counters::{Counter, CounterView};
 use warmlane_mem::{Burst, Packet, Pool};
+use warmlane_port::watched::{DropWatcher, while_watched};
 use warmlane_port::{
-    QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue,
+    DropReason, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue,
 };
 
 type Make = Box<dyn FnMut(&mut Packet, u64) + Send>;
+
+/// A dropped frame, as whoever captures drops is shown it: why, its bytes, and the number of the port that it came in by if the queue was
+/// called for one.
+pub type Shown = (&'static str, Vec<u8>, Option<u16>);
+
+/// Collects what queues show of the packets that they drop.
+#[derive(Default)]
+pub struct ShownDrops(Mutex<Vec<Shown>>);
+
+impl ShownDrops {
+    /// What is shown while `work` calls queues.
+    pub fn during<T>(port: Option<u16>, work: impl FnOnce() -> T) -> (T, Vec<Shown>) {
+        let shown = Arc::new(Self::default());
+        let watcher: Arc<dyn DropWatcher> = shown.clone();
+        let done = while_watched(&watcher, port, work);
+        let shown = std::mem::take(&mut *shown.lock());
+        (done, shown)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Shown>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DropWatcher for ShownDrops {
+    fn dropped(&self, reason: &'static DropReason, packets: &[Packet], port: Option<u16>) {
+        let bytes = |packet: &Packet| packet.segment_data().flatten().copied().collect();
+        self.lock().extend(packets.iter().map(|packet| (reason.name, bytes(packet), port)));
+    }
+
+    fn dropped_frame(&self, reason: &'static DropReason, frame: &[u8], port: Option<u16>) {
+        self.lock().push((reason.name, frame.to_vec(), port));
+    }
+}
 
 /// Gives out so many packets, then ends.
 pub struct Source {

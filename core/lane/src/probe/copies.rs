@@ -3,9 +3,11 @@
 use super::{EdgeProbes, Filter, HEADER, Header, ProbeConfig, ProbeCounters, ProbeReader, Reminder};
 use crate::graph::LaneDrop;
 use crate::trace::Follower;
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warmlane_counters::{DropCounters, DropReason, Reason as _};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_port::watched::DropWatcher;
 use warmlane_sync::ring::RingError;
 use warmlane_sync::spsc::{self, Producer};
 use warmlane_sync::zero_copy::Reservation;
@@ -17,12 +19,24 @@ pub(crate) struct Probe {
     filter: Option<Filter>,
     snap_length: usize,
     one_in: u32,
-    /// Wanted packets until the next copy, which is of the last of them.
+    /// Packets until the next one of the sample, which is the last of them.
     left: u32,
     counters: ProbeCounters,
     marks: Box<[Mark; BURST_CAPACITY]>,
-    /// With a filter: `left` behind each packet of a burst.
-    left_behind: Box<[u32; BURST_CAPACITY]>,
+}
+
+/// Why packets are dropped, and by which port they came in, if they don't say that themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct Cause<'a> {
+    reason: &'a DropReason,
+    port: Option<u16>,
+}
+
+impl Cause<'_> {
+    fn name(&self) -> &[u8] {
+        let name = self.reason.name.as_bytes();
+        name.get(..usize::from(u8::MAX)).unwrap_or(name)
+    }
 }
 
 /// A packet of a burst that a copy is to be made of.
@@ -42,8 +56,6 @@ struct Mark {
 pub(crate) struct Staged<'a> {
     copies: Option<Reservation<'a, u8, warmlane_sync::side::Single, warmlane_sync::side::Single>>,
     marks: &'a [Mark],
-    /// None without a filter.
-    left_behind: Option<&'a [u32]>,
     /// The ring had no space for the first, so that none was even marked.
     is_full: bool,
     left: &'a mut u32,
@@ -62,7 +74,6 @@ impl Probe {
             left: one_in,
             counters: ProbeCounters::new(),
             marks: Box::new([Mark::default(); BURST_CAPACITY]),
-            left_behind: Box::new([0; BURST_CAPACITY]),
         }
     }
 
@@ -82,56 +93,31 @@ impl Probe {
         self.ring.is_disconnected()
     }
 
-    /// Copies what is wanted of these, as far as there is space. Without a filter nothing is looked at but what is to be copied, and not even
-    /// that while the ring is full, as it is behind a reader that has stopped.
-    pub(crate) fn stage<'a>(&'a mut self, packets: &[Packet], reason: Option<&DropReason>) -> Staged<'a> {
+    /// Copies what is wanted of these, as far as there is space. Nothing is looked at but the sample; without a filter not even that while the
+    /// ring is full, as it is behind a reader that has stopped.
+    pub(crate) fn stage<'a>(&'a mut self, packets: &[Packet], cause: Option<Cause<'_>>) -> Staged<'a> {
         let packets = packets.get(..BURST_CAPACITY).unwrap_or(packets);
-        let name = reason.map_or("", |reason| reason.name).as_bytes();
-        let name = name.get(..usize::from(u8::MAX)).unwrap_or(name);
+        let name = cause.as_ref().map_or(&[][..], Cause::name);
+        let port = cause.and_then(|cause| cause.port);
         let size = |packet: &Packet| HEADER + name.len() + packet.packet_length().min(self.snap_length);
-        let mut is_full = false;
-        if self.filter.is_none() {
-            let first = packets.get(self.left as usize - 1);
-            is_full = first.is_some_and(|first| self.ring.reserve_bulk(size(first)).is_none());
-            if first.is_none() || is_full {
-                return Staged {
-                    copies: None,
-                    marks: &[],
-                    left_behind: None,
-                    is_full,
-                    left: &mut self.left,
-                    one_in: self.one_in,
-                    counters: &self.counters,
-                };
-            }
+        let first = packets.get(self.left as usize - 1);
+        let is_full =
+            self.filter.is_none() && first.is_some_and(|first| self.ring.reserve_bulk(size(first)).is_none());
+        if first.is_none() || is_full {
+            let (left, one_in, counters) = (&mut self.left, self.one_in, &self.counters);
+            return Staged { copies: None, marks: &[], is_full, left, one_in, counters };
         }
         let (mut due, mut all) = (0, 0);
-        let mut mark = |index: usize, packet: &Packet| {
-            if let Some(mark) = self.marks.get_mut(due) {
+        let mut index = self.left as usize - 1;
+        while let Some(packet) = packets.get(index) {
+            if self.filter.as_ref().is_none_or(|filter| filter(packet.data(), packet.packet_length()))
+                && let Some(mark) = self.marks.get_mut(due)
+            {
                 *mark = Mark { index, size: size(packet), end: 0, is_missed: false };
                 all += mark.size;
                 due += 1;
             }
-        };
-        if let Some(filter) = &self.filter {
-            let mut left = self.left;
-            for (index, (packet, left_behind)) in packets.iter().zip(self.left_behind.iter_mut()).enumerate()
-            {
-                if filter(packet.data(), packet.packet_length()) {
-                    left -= 1;
-                    if left == 0 {
-                        left = self.one_in;
-                        mark(index, packet);
-                    }
-                }
-                *left_behind = left;
-            }
-        } else {
-            let mut index = self.left as usize - 1;
-            while let Some(packet) = packets.get(index) {
-                mark(index, packet);
-                index += self.one_in as usize;
-            }
+            index += self.one_in as usize;
         }
         let marks = self.marks.get_mut(..due).unwrap_or_default();
         let mut copies = if all > 0 { self.ring.reserve_burst(all) } else { None };
@@ -148,7 +134,7 @@ impl Probe {
                     captured: captured as u32,
                     length: length as u32,
                     cycles,
-                    port: packet.port(),
+                    port: port.unwrap_or(packet.port()),
                     reason: name.len() as u8,
                 };
                 copies.write(end, &header.to_bytes());
@@ -162,9 +148,34 @@ impl Probe {
             }
             mark.end = end;
         }
-        let left_behind = self.filter.is_some().then(|| self.left_behind.get(..packets.len())).flatten();
         let (left, one_in, counters) = (&mut self.left, self.one_in, &self.counters);
-        Staged { copies, marks, left_behind, is_full, left, one_in, counters }
+        Staged { copies, marks, is_full, left, one_in, counters }
+    }
+
+    /// Copies a dropped frame that is in no packet, if it is wanted.
+    fn copy_frame(&mut self, frame: &[u8], cause: Cause<'_>) {
+        let (due, left) = passed(self.left, self.one_in, 1);
+        self.left = left;
+        if due == 0 || self.filter.as_ref().is_some_and(|filter| !filter(frame, frame.len())) {
+            return;
+        }
+        let (name, captured) = (cause.name(), frame.get(..self.snap_length).unwrap_or(frame));
+        let Some(mut copy) = self.ring.reserve_bulk(HEADER + name.len() + captured.len()) else {
+            self.counters.missed().add(1);
+            return;
+        };
+        let header = Header {
+            captured: captured.len() as u32,
+            length: frame.len() as u32,
+            cycles: clock::cycles(),
+            port: cause.port.unwrap_or_default(),
+            reason: name.len() as u8,
+        };
+        copy.write(0, &header.to_bytes());
+        copy.write(HEADER, name);
+        copy.write(HEADER + name.len(), captured);
+        copy.commit_first(HEADER + name.len() + captured.len());
+        self.counters.copied().add(1);
     }
 }
 
@@ -184,16 +195,10 @@ fn copy(packet: &Packet, count: usize, mut each: impl FnMut(usize, &[u8])) {
 impl Staged<'_> {
     /// Puts the copies of the first `count` packets in; the others have stayed where they were, and come again.
     pub(crate) fn commit(self, count: usize) {
-        if let Some(left_behind) = self.left_behind {
-            if let Some(left) = count.checked_sub(1).and_then(|last| left_behind.get(last)) {
-                *self.left = *left;
-            }
-        } else {
-            let (due, left) = passed(*self.left, self.one_in, count);
-            *self.left = left;
-            if self.is_full && due > 0 {
-                self.counters.missed().add(due);
-            }
+        let (due, left) = passed(*self.left, self.one_in, count);
+        *self.left = left;
+        if self.is_full && due > 0 {
+            self.counters.missed().add(due);
         }
         let due = self.marks.partition_point(|mark| mark.index < count);
         let Some((last, others)) = self.marks.get(..due).and_then(<[Mark]>::split_last) else { return };
@@ -209,7 +214,7 @@ impl Staged<'_> {
     }
 }
 
-/// How many of so many wanted packets are due, if the first `left` of them end with one and then one in so many is, and how many are left
+/// How many of so many packets are due, if the first `left` of them end with one and then one in so many is, and how many are left
 /// behind them until the next.
 const fn passed(left: u32, one_in: u32, count: usize) -> (u64, u32) {
     match count.checked_sub(left as usize) {
@@ -221,19 +226,65 @@ const fn passed(left: u32, one_in: u32, count: usize) -> (u64, u32) {
     }
 }
 
-/// What a lane drops by itself, and who is shown what it and its stages drop, and what goes between them.
+/// Who is shown what a lane, its stages and its queues drop.
+struct Shown {
+    probes: Vec<Probe>,
+    followers: Vec<Follower>,
+}
+
+/// The same for queues, too, which are shown to by their thread ([`while_watched`](warmlane_port::watched::while_watched)). Nobody but the
+/// lane ever locks it.
+struct Watcher(Mutex<Shown>);
+
+impl Watcher {
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, cause: Cause<'_>, packets: &[Packet]) {
+        let Shown { probes, followers } = &mut *self.lock();
+        // A probe looks at no more at once.
+        for packets in packets.chunks(BURST_CAPACITY) {
+            for probe in &mut *probes {
+                probe.stage(packets, Some(cause)).commit(packets.len());
+            }
+        }
+        for follower in followers {
+            follower.lock().drop_all(cause.reason, packets);
+        }
+    }
+}
+
+impl DropWatcher for Watcher {
+    fn dropped(&self, reason: &'static DropReason, packets: &[Packet], port: Option<u16>) {
+        self.show(Cause { reason, port }, packets);
+    }
+
+    fn dropped_frame(&self, reason: &'static DropReason, frame: &[u8], port: Option<u16>) {
+        for probe in &mut self.lock().probes {
+            probe.copy_frame(frame, Cause { reason, port });
+        }
+    }
+}
+
+/// What a lane drops by itself, and who is shown what it, its stages and its queues drop, and what goes between stages.
 pub(crate) struct StageProbes {
     pub(crate) counters: DropCounters<LaneDrop>,
     pub(crate) edges: EdgeProbes,
-    probes: RefCell<Vec<Probe>>,
-    followers: RefCell<Vec<Follower>>,
+    watcher: Arc<Watcher>,
+    is_watched: Cell<bool>,
 }
 
 impl StageProbes {
     pub(crate) fn new() -> Self {
-        let probes = RefCell::new(Vec::with_capacity(super::MOST));
-        let (edges, followers) = (EdgeProbes::default(), RefCell::default());
-        Self { counters: DropCounters::new(), edges, probes, followers }
+        let shown = Shown { probes: Vec::with_capacity(super::MOST), followers: Vec::new() };
+        let watcher = Arc::new(Watcher(Mutex::new(shown)));
+        Self {
+            counters: DropCounters::new(),
+            edges: EdgeProbes::default(),
+            watcher,
+            is_watched: Cell::new(false),
+        }
     }
 
     /// Counts packets that the lane drops.
@@ -254,38 +305,40 @@ impl StageProbes {
 
     /// Shows packets that are about to be dropped.
     pub(crate) fn show(&self, reason: &DropReason, packets: &[Packet]) {
-        for probe in self.probes.borrow_mut().iter_mut() {
-            probe.stage(packets, Some(reason)).commit(packets.len());
-        }
-        for follower in self.followers.borrow().iter() {
-            follower.lock().drop_all(reason, packets);
-        }
+        self.watcher.show(Cause { reason, port: None }, packets);
     }
 
     /// Counts a packet that can't be shown.
     pub(crate) fn miss(&self) {
-        for probe in self.probes.borrow().iter() {
+        for probe in &self.watcher.lock().probes {
             probe.counters.missed().add(1);
         }
     }
 
     /// Whether anybody is shown anything.
     pub(crate) fn is_watched(&self) -> bool {
-        !self.probes.borrow().is_empty() || !self.followers.borrow().is_empty()
+        self.is_watched.get()
+    }
+
+    /// Who is shown what queues drop, if anybody is.
+    pub(crate) fn watcher(&self) -> Option<Arc<dyn DropWatcher>> {
+        self.is_watched().then(|| -> Arc<dyn DropWatcher> { Arc::clone(&self.watcher) as _ })
     }
 
     /// Shows drops to this one, too, and no more to those who have gone.
     pub(crate) fn change(&self, probe: Option<Probe>) {
-        let mut probes = self.probes.borrow_mut();
-        probes.retain(|probe| !probe.is_over());
-        probes.extend(probe);
+        let mut shown = self.watcher.lock();
+        shown.probes.retain(|probe| !probe.is_over());
+        shown.probes.extend(probe);
+        self.is_watched.set(!shown.probes.is_empty() || !shown.followers.is_empty());
     }
 
     /// Tells of packets that are followed, and no more to those who have gone.
     pub(crate) fn follow(&self, follower: Option<&Follower>) {
-        let mut followers = self.followers.borrow_mut();
-        followers.retain(|follower| !follower.is_over());
-        followers.extend(follower.cloned());
+        let mut shown = self.watcher.lock();
+        shown.followers.retain(|follower| !follower.is_over());
+        shown.followers.extend(follower.cloned());
+        self.is_watched.set(!shown.probes.is_empty() || !shown.followers.is_empty());
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a lane hears of what it is to show: probes, traces, rehearsals, what stages take.
 
-use super::queues::{New, change_receive, change_transmit};
+use super::queues::{New, Watch, change_receive, change_transmit};
 use super::{Point, Probe, ProbeConfig, ProbeReader, Reminder};
 use crate::ends::Input;
 use crate::graph::{Graph, Node};
@@ -163,12 +163,17 @@ impl Pipeline {
 
     /// Takes away what nobody reads any more, and follows packets everywhere for this one.
     fn change_all(&mut self, follower: Option<&Follower>) {
+        self.drops.change(None);
+        self.drops.follow(follower);
+        let watcher = self.drops.watcher();
         let new = |number| match follower {
             Some(follower) => New::Follower(number, follower.clone()),
             None => New::Nothing,
         };
+        let watch = |port| watcher.clone().map(|watcher| Watch { watcher, port });
         for source in self.sources.iter_mut().chain(&mut self.vacant) {
             if let Input::Queue(queue) = &mut source.input {
+                change_receive(queue, New::Watch(watch(source.port)));
                 change_receive(queue, new(source.node));
             }
         }
@@ -179,6 +184,7 @@ impl Pipeline {
         let nodes: Vec<Node> = self.lines.iter().enumerate().map(leads_to).collect();
         for (number, line) in self.lines.iter_mut().enumerate() {
             if let End::Queue(queue) = &mut line.end {
+                change_transmit(queue, New::Watch(watch(None)));
                 change_transmit(queue, new(number));
             }
         }
@@ -187,7 +193,5 @@ impl Pipeline {
         }
         self.time_stages(None);
         self.forget_edges();
-        self.drops.change(None);
-        self.drops.follow(follower);
     }
 }

@@ -1,10 +1,26 @@
-//! Queues in front of a port's that show what passes.
+//! Queues in front of a port's that show what passes, and what those drop.
 
 use super::Probe;
 use crate::trace::{Follower, end_received, end_transmitted, followed};
 use std::any::Any;
+use std::sync::Arc;
 use warmlane_mem::Burst;
+use warmlane_port::watched::{DropWatcher, while_watched};
 use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue, as_inner_queue};
+
+/// Who is shown what a queue drops.
+pub(super) struct Watch {
+    pub(super) watcher: Arc<dyn DropWatcher>,
+    /// The number of a receive queue's port.
+    pub(super) port: Option<u16>,
+}
+
+fn watched<T>(watch: Option<&Watch>, work: impl FnOnce() -> T) -> T {
+    match watch {
+        Some(Watch { watcher, port }) => while_watched(watcher, *port, work),
+        None => work(),
+    }
+}
 
 /// In front of a receive queue.
 pub(super) struct ProbedReceive {
@@ -12,12 +28,13 @@ pub(super) struct ProbedReceive {
     probes: Vec<Probe>,
     /// With the number of the input.
     followers: Vec<(usize, Follower)>,
+    watch: Option<Watch>,
 }
 
 impl ReceiveQueue for ProbedReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
-        let count = self.queue.receive(burst);
+        let count = watched(self.watch.as_ref(), || self.queue.receive(burst));
         let received = burst.get(before..).unwrap_or_default();
         for probe in &mut self.probes {
             probe.stage(received, None).commit(count);
@@ -39,14 +56,20 @@ pub(super) struct ProbedTransmit {
     probes: Vec<Probe>,
     /// With the number of the output.
     followers: Vec<(usize, Follower)>,
+    watch: Option<Watch>,
 }
 
 impl TransmitQueue for ProbedTransmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let found = followed(&self.followers, burst);
-        let taken = transmit(&mut self.probes, &mut *self.queue, burst);
+        let Self { queue, probes, watch, .. } = self;
+        let taken = watched(watch.as_ref(), || transmit(probes, &mut **queue, burst));
         end_transmitted(&self.followers, &found, taken);
         taken
+    }
+
+    fn flush(&mut self) {
+        watched(self.watch.as_ref(), || self.queue.flush());
     }
 
     fn as_any(&mut self) -> Option<&mut dyn Any> {
@@ -60,11 +83,18 @@ impl TransmitQueue for ProbedTransmit {
         is_costly_to_call,
         is_lossless,
         event,
-        flush,
         status,
         counters,
         own_counters
     );
+}
+
+impl Drop for ProbedTransmit {
+    /// What a queue still holds at its end is dropped, too.
+    fn drop(&mut self) {
+        let queue = std::mem::replace(&mut self.queue, Box::new(Nothing));
+        watched(self.watch.as_ref(), || drop(queue));
+    }
 }
 
 /// Copies are made before packets go, and count once they have gone.
@@ -112,22 +142,24 @@ pub(super) enum New {
     Probe(Probe),
     /// With the number of the input or output.
     Follower(usize, Follower),
+    /// Only this one is shown what the queue drops, or nobody.
+    Watch(Option<Watch>),
     /// Nobody new.
     Nothing,
 }
 
 /// Adds a probe or a follower to those of a queue, if there is one, and removes those whose readers have gone. A queue is wrapped only
-/// while it has any.
+/// while it has any, or is watched.
 macro_rules! change {
     ($name:ident, $queue:ident, $probed:ident) => {
         pub(super) fn $name(queue: &mut Box<dyn $queue>, new: New) {
             if queue.as_any().is_none_or(|any| !any.is::<$probed>()) {
-                if matches!(new, New::Nothing) {
+                if matches!(new, New::Nothing | New::Watch(None)) {
                     return;
                 }
                 let inner = std::mem::replace(queue, Box::new(Nothing));
                 let (probes, followers) = (Vec::with_capacity(super::MOST), Vec::new());
-                *queue = Box::new($probed { queue: inner, probes, followers });
+                *queue = Box::new($probed { queue: inner, probes, followers, watch: None });
             }
             let Some(probed) = queue.as_any().and_then(|any| any.downcast_mut::<$probed>()) else { return };
             probed.probes.retain(|probe| !probe.is_over());
@@ -135,9 +167,10 @@ macro_rules! change {
             match new {
                 New::Probe(probe) => probed.probes.push(probe),
                 New::Follower(number, follower) => probed.followers.push((number, follower)),
+                New::Watch(watch) => probed.watch = watch,
                 New::Nothing => {}
             }
-            if probed.probes.is_empty() && probed.followers.is_empty() {
+            if probed.probes.is_empty() && probed.followers.is_empty() && probed.watch.is_none() {
                 let inner = std::mem::replace(&mut probed.queue, Box::new(Nothing));
                 *queue = inner;
             }

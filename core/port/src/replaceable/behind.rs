@@ -4,6 +4,7 @@ use warmlane_counters::{Source, drop_reasons};
 use warmlane_mem::Burst;
 
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
+use crate::watched::CountDropped as _;
 
 drop_reasons! {
     /// Why packets don't leave where no interface is.
@@ -36,7 +37,7 @@ impl ReceiveQueue for Vacancy {
 impl TransmitQueue for Vacancy {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let count = burst.len();
-        self.counters.drops().count(VacancyDrop::Vacant, count as u64);
+        self.counters.drops().count_packets(VacancyDrop::Vacant, burst);
         burst.clear();
         count
     }

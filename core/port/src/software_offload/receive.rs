@@ -8,6 +8,7 @@ use super::segments::Segments;
 use super::{MAXIMUM_ATTEMPTS, SoftwareDrop, prepare};
 use crate::offloads::TransmitOffloads;
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue};
+use crate::watched::CountDropped as _;
 
 /// Does what packets of `queue` may need and is in `unwanted`.
 pub fn on_receive(queue: Box<dyn ReceiveQueue>, unwanted: TransmitOffloads) -> Box<dyn ReceiveQueue> {
@@ -52,7 +53,7 @@ impl OnReceive {
         let remaining = segments.remaining();
         self.fruitless = if had_space && remaining == before { self.fruitless + 1 } else { 0 };
         if self.fruitless == MAXIMUM_ATTEMPTS {
-            self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);
+            segments.drop_rest(self.counters.drops(), SoftwareDrop::NoBuffer);
         }
         let is_done = remaining == 0 || self.fruitless == MAXIMUM_ATTEMPTS;
         if is_done {
@@ -85,11 +86,11 @@ impl ReceiveQueue for OnReceive {
                     Ok(true) => {
                         match Segments::new(packet) {
                             Ok(segments) => self.segments = Some(segments),
-                            Err(_) => counters.drops().count(SoftwareDrop::GsoUnknown, 1),
+                            Err(packet) => counters.drops().count_packet(SoftwareDrop::GsoUnknown, &packet),
                         }
                         break;
                     }
-                    Err(reason) => counters.drops().count(reason, 1),
+                    Err(reason) => counters.drops().count_packet(reason, &packet),
                 }
             }
         }

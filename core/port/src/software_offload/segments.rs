@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
+use warmlane_counters::{DropCounters, Reason};
 use warmlane_mem::{Checksum, Packet, Pool, SegmentationKind};
 use warmlane_wire::checksum::Sum;
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
+
+use crate::watched::CountDropped as _;
 
 /// A packet that is being cut: gives out its segments one by one, each a packet of its own with right checksums.
 pub struct Segments {
@@ -34,6 +37,14 @@ impl Segments {
     /// How many segments there are still to come.
     pub fn remaining(&self) -> usize {
         self.plan.count() - self.next
+    }
+
+    /// Counts the segments that are still to come as dropped. Whoever captures drops is shown the packet that they are in, once.
+    pub fn drop_rest<R: Reason>(&self, drops: &DropCounters<R>, reason: R) {
+        if let Some(others) = self.remaining().checked_sub(1) {
+            drops.count(reason, others as u64);
+            drops.count_packet(reason, &self.packet);
+        }
     }
 
     /// Makes the next segment, in buffers of the packet's own pool. `None` if there are not enough, or if there is none left.

@@ -6,6 +6,7 @@ use super::segments::Segments;
 use super::{MAXIMUM_ATTEMPTS, SoftwareDrop, prepare};
 use crate::offloads::TransmitOffloads;
 use crate::queue::{QueueCounters, QueueCountersView, TransmitQueue};
+use crate::watched::CountDropped as _;
 
 /// Does what packets need and `queue` doesn't before they get there, as far as they may need it.
 pub fn on_transmit(queue: Box<dyn TransmitQueue>, may_need: TransmitOffloads) -> Box<dyn TransmitQueue> {
@@ -56,9 +57,6 @@ impl OnTransmit {
                 drop(self.ready.push(segment));
             }
             let remaining = segments.remaining();
-            if remaining == 0 {
-                self.segments = None;
-            }
             if self.ready.is_empty() && remaining > 0 {
                 // What was sent may be free by now.
                 self.queue.flush();
@@ -66,7 +64,9 @@ impl OnTransmit {
                 if self.fruitless < MAXIMUM_ATTEMPTS {
                     return false;
                 }
-                self.counters.drops().count(SoftwareDrop::NoBuffer, remaining as u64);
+                segments.drop_rest(self.counters.drops(), SoftwareDrop::NoBuffer);
+                self.segments = None;
+            } else if remaining == 0 {
                 self.segments = None;
             }
             self.fruitless = 0;
@@ -91,7 +91,7 @@ impl TransmitQueue for OnTransmit {
                         Ok(true) => first = first.or(Some(index)),
                         Ok(false) => {}
                         Err(reason) => {
-                            counters.drops().count(reason, 1);
+                            counters.drops().count_packet(reason, packet);
                             return false;
                         }
                     }
@@ -106,7 +106,7 @@ impl TransmitQueue for OnTransmit {
                 }
                 Some(0) => match burst.take_first().map(Segments::new) {
                     Some(Ok(segments)) => self.segments = Some(segments),
-                    Some(Err(_)) => counters.drops().count(SoftwareDrop::GsoUnknown, 1),
+                    Some(Err(packet)) => counters.drops().count_packet(SoftwareDrop::GsoUnknown, &packet),
                     None => {}
                 },
                 Some(count) => {
@@ -140,7 +140,9 @@ impl TransmitQueue for OnTransmit {
 impl Drop for OnTransmit {
     fn drop(&mut self) {
         self.push();
-        let segments = self.segments.as_ref().map_or(0, Segments::remaining);
-        self.counters.drops().count(SoftwareDrop::Unsent, (self.ready.len() + segments) as u64);
+        self.counters.drops().count_packets(SoftwareDrop::Unsent, &self.ready);
+        if let Some(segments) = &self.segments {
+            segments.drop_rest(self.counters.drops(), SoftwareDrop::Unsent);
+        }
     }
 }

@@ -7,7 +7,7 @@ use warmlane_driver_common::{Interface, SystemError};
 use warmlane_kernel::{KernelError, PacketOptions, packet};
 use warmlane_mem::{Burst, Pool};
 use warmlane_port::{Port, QueueStatus};
-use warmlane_testkit::queues::drops;
+use warmlane_testkit::queues::{ShownDrops, drops};
 
 fn config(interface: &str) -> PacketOptions {
     PacketOptions { interface: interface.to_owned(), ..PacketOptions::default() }
@@ -243,8 +243,15 @@ fn frames_that_can_not_be_sent_are_dropped_and_the_others_pass() {
         {
             burst.push(chain(&pool, &frame)).unwrap();
         }
-        assert_eq!(port.transmit[0].transmit(&mut burst), 6);
+        let (taken, shown) = ShownDrops::during(None, || port.transmit[0].transmit(&mut burst));
+        assert_eq!(taken, 6);
         assert_eq!(drops(&port.transmit[0].counters()), [("too-large", 2), ("malformed", 1)]);
+        let expected = [
+            ("too-large", vec![0xff; 1515], None),
+            ("malformed", vec![0xff; 5], None),
+            ("too-large", tagged(1519), None),
+        ];
+        assert_eq!(shown, expected);
         assert_eq!(port.transmit[0].counters().bytes(), 60 + 1514 + 1518);
     });
 }
@@ -254,8 +261,9 @@ fn an_interface_that_goes_down_and_up_is_no_failure() {
     on_pair(|pool, mut port| {
         echo(&pool, &mut port, 10, false);
         ip("link set right down");
-        send(&mut port.transmit[0], &pool, &[0xff; 60]);
+        let ((), shown) = ShownDrops::during(None, || send(&mut port.transmit[0], &pool, &[0xff; 60]));
         assert_eq!(drops(&port.transmit[0].counters()), [("link-down", 1)]);
+        assert_eq!(shown, [("link-down", vec![0xff; 60], None)]);
         let end = Instant::now() + Duration::from_millis(300);
         let mut burst = Burst::new();
         while Instant::now() < end {

@@ -7,7 +7,7 @@ use warmlane_driver_common::SystemError;
 use warmlane_kernel::{KernelError, TapOptions, TransmitDrop, tap};
 use warmlane_mem::{Burst, Checksum, Pool, SegmentationKind};
 use warmlane_port::{Port, QueueStatus, TransmitOffloads};
-use warmlane_testkit::queues::drops;
+use warmlane_testkit::queues::{ShownDrops, drops};
 
 /// A TAP whose kernel end is 192.0.2.1, with our end known as 192.0.2.2.
 fn open(config: &TapOptions, pool: &Pool) -> Port {
@@ -218,8 +218,9 @@ fn an_interface_that_is_down_is_a_counted_drop_until_it_is_up() {
         let config = TapOptions { interface: Some("down0".to_owned()), up: false, ..TapOptions::default() };
         let mut port = tap::open(&config, 1, &pool).unwrap();
         let transmit = &mut port.transmit[0];
-        send(transmit, &pool, &[0xff; 60]);
+        let ((), shown) = ShownDrops::during(None, || send(transmit, &pool, &[0xff; 60]));
         assert_eq!(drops(&transmit.counters()), [("link-down", 1)]);
+        assert_eq!(shown, [("link-down", vec![0xff; 60], None)]);
         assert_eq!(transmit.status(), QueueStatus::Running);
         let mut burst = Burst::new();
         assert_eq!(

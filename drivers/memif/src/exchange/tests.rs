@@ -66,7 +66,7 @@ impl Pair {
         let mut drops = Vec::new();
         let (done, _) = self
             .server
-            .receive_as_server(burst, self.ring, first, waiting, |reason| drops.push(reason))
+            .receive_as_server(burst, self.ring, first, waiting, |reason, _| drops.push(reason))
             .unwrap();
         (done, drops)
     }
@@ -154,7 +154,8 @@ fn a_server_sends_what_it_got_with_its_buffer() {
     assert_eq!(pair.server.send(&mut burst, pair.ring, 3, 2).unwrap(), (2, 121));
     assert_eq!(burst.len(), 1);
     let mut back = Burst::new();
-    let received = pair.client.receive_as_client(&mut back, pair.ring, 3, 2, |reason| panic!("{reason:?}"));
+    let received =
+        pair.client.receive_as_client(&mut back, pair.ring, 3, 2, |reason, _| panic!("{reason:?}"));
     assert_eq!(received.unwrap(), (2, 121));
     assert!(back.iter().zip([60, 61]).all(|(packet, length)| packet.len() == length));
     assert_eq!(back[1].own_pool().unwrap().name(), "client's");
@@ -180,7 +181,7 @@ fn nothing_has_two_owners_whatever_descriptors_say() {
         pair.send(0, &[60], 0);
         pair.ring.write(0, lie(whole(&pair)));
         let mut burst = Burst::new();
-        let received = pair.server.receive_as_server(&mut burst, pair.ring, 0, 1, |_| ());
+        let received = pair.server.receive_as_server(&mut burst, pair.ring, 0, 1, |_, _| ());
         assert!(matches!(received, Err(NotTheirs)) && burst.is_empty(), "{number}");
         assert_eq!(pair.client.take_back(pair.ring, 0, 1), Err(NotTheirs), "{number}");
         pair.end();
@@ -198,7 +199,7 @@ fn nothing_has_two_owners_whatever_descriptors_say() {
     pair.ring.write(1, whole(&pair));
     let mut burst = Burst::new();
     assert_eq!(
-        pair.server.receive_as_server(&mut burst, pair.ring, 0, 2, |_| ()),
+        pair.server.receive_as_server(&mut burst, pair.ring, 0, 2, |_, _| ()),
         Err(NotTheirs),
         "the first is ours already"
     );
@@ -228,7 +229,7 @@ fn books_hold_whatever_descriptors_say() {
         }
         let mut burst = Burst::new();
         // An error would end the connection.
-        let _ = pair.server.receive_as_server(&mut burst, pair.ring, 0, count, |_| ());
+        let _ = pair.server.receive_as_server(&mut burst, pair.ring, 0, count, |_, _| ());
         held.extend(burst.drain());
         let ids: std::collections::HashSet<_> = held.iter().map(Packet::id).collect();
         assert_eq!(ids.len(), held.len(), "a buffer with two owners");

@@ -148,10 +148,15 @@ pub(super) struct SoftwareSegments {
 
 impl SoftwareSegments {
     /// Of a packet whose frames may have `limit` bytes.
-    pub(super) fn new(packet: Packet, limit: usize) -> Result<Self, TransmitDrop> {
-        let wanted = packet.segmentation().ok_or(TransmitDrop::NotDone)?;
-        let parsed = Parsed::new(&packet, wanted, limit)?;
-        Ok(Self { packet, parsed, next: 0 })
+    ///
+    /// # Errors
+    /// Why it can't be, and the packet.
+    pub(super) fn new(packet: Packet, limit: usize) -> Result<Self, (TransmitDrop, Packet)> {
+        let wanted = packet.segmentation().ok_or(TransmitDrop::NotDone);
+        match wanted.and_then(|wanted| Parsed::new(&packet, wanted, limit)) {
+            Ok(parsed) => Ok(Self { packet, parsed, next: 0 }),
+            Err(reason) => Err((reason, packet)),
+        }
     }
 
     /// How many are still to come.

@@ -24,6 +24,7 @@ use warmlane_driver_common::peer::Event;
 use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_port::{ReceiveQueue as _, TransmitQueue as _};
 use warmlane_testkit::exchange::contents;
+use warmlane_testkit::queues::ShownDrops;
 
 const SETUP: Setup = Setup { is_jumbo: true, is_promiscuous: false, looks_at_checksums: true };
 
@@ -325,7 +326,11 @@ fn a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck() {
 #[test]
 fn frames_that_cannot_be_sent_are_dropped_and_counted() {
     let mut lab = Lab::new(64);
-    assert_eq!(lab.send(0, &[60, 13, LONGEST + 1, LONGEST, 14]), 5);
+    let lengths = [60, 13, LONGEST + 1, LONGEST, 14];
+    let (taken, shown) = ShownDrops::during(None, || lab.send(0, &lengths));
+    assert_eq!(taken, 5);
+    let shown: Vec<_> = shown.iter().map(|(reason, bytes, _)| (*reason, bytes.len())).collect();
+    assert_eq!(shown, [("malformed", 13), ("too-large", LONGEST + 1)]);
     let lengths: Vec<_> = lab.model.state().sent.iter().map(Vec::len).collect();
     assert_eq!(lengths, [60, LONGEST, 14]);
     assert_eq!((lab.dropped("malformed"), lab.dropped("too-large")), (1, 1));

@@ -16,7 +16,9 @@ use warmlane_counters::Source;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_mem::{Burst, Checksum, Packet, Segmentation, Vlan};
 use warmlane_port::software_offload::{complete_checksum, pieces};
-use warmlane_port::{Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report};
+use warmlane_port::{
+    CountDropped as _, Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report,
+};
 use warmlane_sys::vector::{self, Vector, Work};
 
 /// Descriptors after which the card is to say that it is done, even within a burst.
@@ -380,7 +382,7 @@ impl<R: Registers> Work for Copies<'_, R> {
                     done.is_for_software = true;
                     break;
                 }
-                Err(reason) => counters.queue.drops().count(reason, 1),
+                Err(reason) => counters.queue.drops().count_packet(reason, packet),
             }
             done.taken += 1;
         }
@@ -416,8 +418,12 @@ fn drop_segments(
     counters: &QueueCounters<TransmitDrop>,
     reason: TransmitDrop,
 ) {
-    if let Some(segments) = held.take() {
-        counters.drops().count(reason, segments.remaining() as u64);
+    if let Some(segments) = held.take()
+        && let Some(others) = segments.remaining().checked_sub(1)
+    {
+        // The packet that they are all in is shown once.
+        counters.drops().count(reason, others as u64);
+        counters.drops().count_packet(reason, segments.packet());
     }
 }
 
@@ -429,8 +435,8 @@ fn begin_segments(burst: &mut Burst, limit: usize, counters: &TransmitCounters) 
             counters.software.segmented().add(1);
             Some(segments)
         }
-        Err(reason) => {
-            counters.queue.drops().count(reason, 1);
+        Err((reason, packet)) => {
+            counters.queue.drops().count_packet(reason, &packet);
             None
         }
     }
@@ -446,7 +452,7 @@ impl<R: Registers + Send + Sync> TransmitQueue for CardTransmit<R> {
         let Some(ring) = place.as_mut().filter(|ring| ring.is_link_up) else {
             drop(place);
             drop_segments(held, &counters.queue, TransmitDrop::NotConnected);
-            counters.queue.drops().count(TransmitDrop::NotConnected, before as u64);
+            counters.queue.drops().count_packets(TransmitDrop::NotConnected, burst);
             burst.clear();
             return before;
         };

@@ -18,7 +18,7 @@ use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::virtio_net::{self, HASH_REPORT_LENGTH, HEADER_LENGTH, NOTHING_LEFT};
 use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{Burst, Packet, Region, Span};
-use warmlane_port::{QueueCounters, ReceiveQueue, TransmitOffloads, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, ReceiveQueue, TransmitOffloads, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -85,11 +85,14 @@ struct Intake {
     counters: QueueCounters<ReceiveDrop>,
 }
 
+/// Why a packet is dropped, and what has been put together of it.
+type Wrong = (ReceiveDrop, Option<Packet>);
+
 /// What became of a buffer that is not plain.
 enum Slow {
     /// With the number of heads that it took.
     Packet(Packet, u16),
-    Dropped(ReceiveDrop, u16),
+    Dropped(Wrong, u16),
     /// The pool is empty: it waits.
     NoBuffer,
     /// It isn't there any more.
@@ -166,8 +169,8 @@ impl Intake {
                         drop(burst.push(packet));
                         done += usize::from(heads);
                     }
-                    Ok(Slow::Dropped(reason, heads)) => {
-                        self.counters.drops().count(reason, 1);
+                    Ok(Slow::Dropped((reason, found), heads)) => {
+                        self.counters.drops().count_found(reason, found.as_ref());
                         done += usize::from(heads);
                     }
                     Ok(Slow::NoBuffer | Slow::Nothing) => {
@@ -245,7 +248,7 @@ fn note(burst: &mut Burst, first: usize, noted: &Noted, counters: &QueueCounters
     for &(number, header) in &noted.headers[..noted.count] {
         let Some(packet) = burst.get_mut(first + usize::from(number)) else { continue };
         if let Err(reason) = virtio_net::note(packet, header, 0) {
-            counters.drops().count(reason.into(), 1);
+            counters.drops().count_packet(reason.into(), packet);
             refused[usize::from(number)] = true;
         }
     }
@@ -271,25 +274,25 @@ fn slowly<S: Side>(
     let mut collector = Collector::new(0, addresses, parts);
     let Some(chain) = side.chain(Ahead::default(), &mut collector)? else { return Ok(Slow::Nothing) };
     let result =
-        if chain.is_usable { gather(region, parts, layout) } else { Err(ReceiveDrop::BadDescriptor) };
+        if chain.is_usable { gather(region, parts, layout) } else { Err((ReceiveDrop::BadDescriptor, None)) };
     let slow = match result {
         Ok(Some(packet)) => Slow::Packet(packet, chain.heads),
         Ok(None) => return Ok(Slow::NoBuffer),
-        Err(reason) => Slow::Dropped(reason, chain.heads),
+        Err(wrong) => Slow::Dropped(wrong, chain.heads),
     };
     side.give_back(chain.id, chain.slots, 0, false);
     Ok(slow)
 }
 
 /// Makes a packet of the parts of a buffer. `None`: the pool is empty.
-fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Packet>, ReceiveDrop> {
+fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Packet>, Wrong> {
     let Layout { header: header_bytes, is_hashed, .. } = layout;
     let total: usize = parts.iter().map(|part| part.length).sum();
     if total <= header_bytes {
-        return Err(ReceiveDrop::Runt);
+        return Err((ReceiveDrop::Runt, None));
     }
     if total - header_bytes > LONGEST_PACKET {
-        return Err(ReceiveDrop::TooLarge);
+        return Err((ReceiveDrop::TooLarge, None));
     }
     let Some(mut packet) = Gather::new(region.pool()) else { return Ok(None) };
     let (mut header, mut skipped) = ([0; LONGEST_HEADER], 0);
@@ -305,12 +308,14 @@ fn gather(region: &Region, parts: &[Part], layout: Layout) -> Result<Option<Pack
         match packet.append(data) {
             Ok(()) => {}
             Err(Ungathered::NoBuffer) => return Ok(None),
-            Err(Ungathered::TooLarge) => return Err(ReceiveDrop::TooLarge),
+            Err(Ungathered::TooLarge) => return Err((ReceiveDrop::TooLarge, packet.finish().ok())),
         }
     }
-    let mut whole = packet.finish().map_err(|_| ReceiveDrop::TooLarge)?;
+    let mut whole = packet.finish().map_err(|_| (ReceiveDrop::TooLarge, None))?;
     let said = header.first_chunk::<HEADER_LENGTH>().copied().unwrap_or(NOTHING_LEFT);
-    virtio_net::note(&mut whole, said, 0)?;
+    if let Err(reason) = virtio_net::note(&mut whole, said, 0) {
+        return Err((reason.into(), Some(whole)));
+    }
     if is_hashed && let Some(report) = header[HASH..].first_chunk() {
         virtio_net::note_hash(&mut whole, *report);
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use warmlane_driver_common::peer::shared_mut;
 use warmlane_driver_common::virtio_net::{HASH_REPORT_LENGTH, HEADER_LENGTH, hash_report, header_of};
 use warmlane_mem::{Burst, Checksum, Packet, SegmentationKind};
-use warmlane_port::{QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
+use warmlane_port::{CountDropped as _, QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
 use warmlane_sys::prefetch::prefetch_write_at;
 use warmlane_sys::vector::{self, Vector, Work};
 
@@ -188,7 +188,7 @@ impl Filler {
                     packets += 1;
                     bytes += burst[done].packet_length() as u64;
                 }
-                Ok(Slow::Dropped(reason)) => counters.drops().count(reason, 1),
+                Ok(Slow::Dropped(reason)) => counters.drops().count_packet(reason, &burst[done]),
                 Ok(Slow::NoSpace) => break,
                 Err(broken) => {
                     result = Err(broken);
@@ -316,7 +316,7 @@ impl TransmitQueue for RingTransmit {
         let active = state.active.as_mut().filter(|active| active.is_enabled);
         let Some(Active { side, memory, features, call, log, .. }) = active else {
             drop(state);
-            self.counters.drops().count(TransmitDrop::NotConnected, before as u64);
+            self.counters.drops().count_packets(TransmitDrop::NotConnected, burst);
             burst.clear();
             return before;
         };

@@ -41,7 +41,7 @@ pub(super) const BENCHES: &[Bench] = &[
     Bench {
         name: "l3-forward-captured",
         unit: "packet",
-        sentence: "the same as l3-forward-lane, while one packet in 1,000 is captured where it comes in and where it leaves, and drops are",
+        sentence: "the same as l3-forward-lane, while one packet in 1,000 is captured where it comes in and where it leaves, if it is of IP, and drops are",
         lanes: Lanes::One,
         prepare: l3_forward_captured,
     },
@@ -87,7 +87,8 @@ fn l3_forward_captured(setting: &Setting) -> Result<Box<dyn Measure>, LabError> 
 fn captured(setting: &Setting) -> Result<Captured, LabError> {
     let forward = forward(setting)?;
     let graph = forward.task.graph();
-    let config = ProbeConfig { one_in: 1_000, ..ProbeConfig::default() };
+    let is_ip = |data: &[u8], _: usize| matches!(data.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]));
+    let config = ProbeConfig { one_in: 1_000, filter: Some(Arc::new(is_ip)), ..ProbeConfig::default() };
     let points = [Point::Input(0), Point::Output(0), Point::Drops];
     let probes = points.map(|point| graph.probe(point, config.clone()).map_err(LabError::setup));
     let probes = probes.into_iter().collect::<Result<_, _>>()?;

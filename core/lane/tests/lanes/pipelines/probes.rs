@@ -2,9 +2,13 @@
 
 use super::{pool, run, sink, slow_sink, straight};
 use std::sync::Arc;
-use warmlane_lane::{LaneDrop, Point, ProbeConfig, ProbeReader, Task};
-use warmlane_mem::Pool;
-use warmlane_testkit::queues::Sink;
+use std::sync::atomic::{AtomicU64, Ordering};
+use warmlane_lane::{
+    Filter, LaneDrop, Outputs, Pipeline, Point, ProbeConfig, ProbeReader, Stage, Task, TraceConfig, TraceEnd,
+};
+use warmlane_mem::{Burst, Checksum, Packet, Pool, Segmentation, SegmentationKind};
+use warmlane_port::TransmitOffloads;
+use warmlane_testkit::queues::{Sink, Source};
 
 /// What a record says: the first byte of its packet, and why it was dropped.
 fn read(reader: &mut ProbeReader) -> Vec<(u8, Option<String>)> {
@@ -70,28 +74,100 @@ fn drops_are_shown_with_their_reason() {
 }
 
 #[test]
-fn what_is_wanted_is_chosen_and_counted_also_where_a_queue_refuses() {
+fn the_filter_chooses_from_the_sample() {
     let pool = pool();
-    let (slow, _) = sink(3, true);
-    let (mut pipeline, graph) = straight(&pool, 100, slow);
-    let filter = |data: &[u8], length: usize| length == 1 && data[0].is_multiple_of(2);
+    let (free, _) = sink(64, true);
+    let (mut pipeline, graph) = straight(&pool, 100, free);
+    let looks = Arc::new(AtomicU64::new(0));
+    let looked = Arc::clone(&looks);
+    let filter = move |data: &[u8], length: usize| {
+        looked.fetch_add(1, Ordering::Relaxed);
+        length == 1 && data[0].is_multiple_of(2)
+    };
     let wanted = ProbeConfig { filter: Some(Arc::new(filter)), ..config(5, 1 << 16) };
-    let mut reader = graph.probe(Point::Output(0), wanted).expect("memory");
+    let mut reader = graph.probe(Point::Input(0), wanted).expect("memory");
     run(&mut pipeline).expect("nothing breaks");
-    // Of 0, 2, 4, 6, 8, 10, ... each fifth.
-    let expected: Vec<(u8, Option<String>)> = (0..10).map(|number| (number * 10 + 8, None)).collect();
+    // Of each fifth, 4, 9, 14, 19, ..., those that are even.
+    let expected: Vec<(u8, Option<String>)> = (0..10).map(|number| (number * 10 + 4, None)).collect();
     assert_eq!(read(&mut reader), expected);
+    assert_eq!(looks.load(Ordering::Relaxed), 20, "only the sample is looked at");
 }
 
 #[test]
-fn a_sample_of_all_is_the_same_where_a_queue_refuses() {
+fn a_sample_is_the_same_where_a_queue_refuses() {
     let pool = pool();
-    let (slow, _) = sink(3, true);
-    let readers = copied(&pool, 100, slow, &config(7, 1 << 16));
-    let expected: Vec<(u8, Option<String>)> = (0..14).map(|number| (number * 7 + 6, None)).collect();
-    for mut reader in readers {
-        assert_eq!(read(&mut reader), expected);
-        assert_eq!((reader.counters().copied(), reader.counters().missed()), (14, 0));
+    let odd = |data: &[u8], _: usize| !data[0].is_multiple_of(2);
+    for (filter, step, count) in [(None, 7, 14), (Some(Arc::new(odd) as Filter), 14, 7)] {
+        let first = if filter.is_some() { 13 } else { 6 };
+        let (slow, _) = sink(3, true);
+        let readers = copied(&pool, 100, slow, &ProbeConfig { filter, ..config(7, 1 << 16) });
+        let expected: Vec<(u8, Option<String>)> =
+            (0..count).map(|number| (number * step + first, None)).collect();
+        for mut reader in readers {
+            assert_eq!(read(&mut reader), expected);
+            assert_eq!((reader.counters().copied(), reader.counters().missed()), (u64::from(count), 0));
+        }
+    }
+}
+
+/// Gives out packets that are to be sent by hardware, of which `spoil` makes what no software can send.
+#[expect(clippy::unnecessary_box_returns, reason = "pipelines take boxed queues")]
+fn spoilt(pool: &Pool, spoil: fn(&mut Packet)) -> Box<Source> {
+    let mut source = Source::new(pool, 3, move |packet, number| {
+        packet.fill(&[number as u8; 60]).expect("space");
+        if number == 1 {
+            spoil(packet);
+        }
+    });
+    source.leaves = TransmitOffloads::NO_TUNNEL;
+    Box::new(source)
+}
+
+#[test]
+fn what_software_offload_drops_is_shown_with_the_port_that_it_came_in_by() {
+    let segments_of_one: fn(&mut Packet) = |packet| {
+        let segmentation = Segmentation { kind: SegmentationKind::Tcp4, size: 1, congestion: false };
+        packet.set_segmentation(Some(segmentation));
+    };
+    let outside: fn(&mut Packet) = |packet| packet.set_checksum(Checksum::Partial { start: 50, offset: 16 });
+    for (spoil, reason) in [(segments_of_one, "gso-unknown"), (outside, "checksum-unknown")] {
+        // Behind the input, as the stage can't deal with it, and in front of the output.
+        for accepts in [TransmitOffloads::NONE, TransmitOffloads::ALL] {
+            let pool = pool();
+            let (free, taken) = sink(64, true);
+            let mut builder = Pipeline::builder();
+            let input = builder.port_input("west", 3, spoilt(&pool, spoil));
+            let stage = builder.stage("stage", Accepts(accepts));
+            let output = builder.output("east", free);
+            let mut pipeline =
+                builder.connect(input, stage).connect(stage, output).build().expect("all is connected");
+            let graph = Arc::clone(pipeline.graph());
+            let mut shown = graph.probe(Point::Drops, config(1, 1 << 16)).expect("memory");
+            let mut traces = graph.trace(TraceConfig { filter: None, inputs: Vec::new(), count: 3 });
+            run(&mut pipeline).expect("nothing breaks");
+            let mut all = Vec::new();
+            shown.read(usize::MAX, |record| {
+                all.push((record.port, record.reason.map(str::to_owned), record.data.to_vec()));
+            });
+            assert_eq!(all, [(3, Some(reason.to_owned()), vec![1; 60])], "{reason}");
+            assert_eq!(taken.packets(), 2);
+            // What came through the stage was followed until it was dropped.
+            let ends = std::iter::from_fn(|| traces.read()).map(|trace| trace.end);
+            let dropped =
+                ends.filter(|end| matches!(end, TraceEnd::Dropped(why) if why.name == reason)).count();
+            assert_eq!(dropped, usize::from(accepts == TransmitOffloads::ALL));
+        }
+    }
+}
+
+/// Passes packets on, and accepts what it is told to.
+struct Accepts(TransmitOffloads);
+
+impl Stage for Accepts {
+    fn process(&mut self, _burst: &mut Burst, _outputs: &mut Outputs<'_>) {}
+
+    fn accepts(&self) -> TransmitOffloads {
+        self.0
     }
 }
 
