@@ -1,9 +1,10 @@
 //! Captures of what passes a running program: asked for on its control socket, streamed as pcapng.
 //!
 //! A [`Capturer`] knows the lanes' graphs. For each request it asks them for [probes](warmlane_lane::ProbeReader), and a thread of its own writes
-//! what these copy to the connection. A client that reads slowly misses packets, and is told how many at the end; lanes are never held up.
+//! what these copy to the connection. Of a router's interfaces on kernel paths, the programs there are asked. A client that reads slowly misses packets, and is told how many at the end; lanes are never held up.
 
 mod filter;
+mod paths;
 mod request;
 mod stream;
 
@@ -18,7 +19,9 @@ use warmlane_counters::Registry;
 use warmlane_lane::{Filter as ProbeFilter, Graph, LaneView, Point, ProbeConfig, ProbeReader};
 
 use crate::asked::answer;
+use crate::router::PathViews;
 use crate::turns::{MOST, Turns};
+use paths::PathSource;
 use request::{edge_description, edge_name};
 
 /// Makes captures of lanes.
@@ -27,12 +30,27 @@ pub struct Capturer {
     cpus: Vec<usize>,
     registry: Registry,
     turns: Turns,
+    paths: PathViews,
 }
 
 /// An interface of the capture: a port, or an edge between stages.
 struct Interface {
     name: String,
     description: String,
+}
+
+#[derive(Default)]
+struct Interfaces(Vec<Interface>);
+
+impl Interfaces {
+    /// The number of the one of this name, which is added if there is none.
+    fn number(&mut self, name: &str, description: String) -> u32 {
+        let known = self.0.iter().position(|known| known.name == name);
+        known.unwrap_or_else(|| {
+            self.0.push(Interface { name: name.to_owned(), description });
+            self.0.len() - 1
+        }) as u32
+    }
 }
 
 /// A probe, and what its packets are called.
@@ -55,7 +73,14 @@ impl Capturer {
             cpus: lanes.iter().filter_map(|lane| lane.cpu).collect(),
             registry,
             turns: Turns::default(),
+            paths: PathViews::default(),
         }
+    }
+
+    /// And of these interfaces on kernel paths. Captures are then begun by a thread that may make BPF maps (`CAP_BPF`).
+    #[must_use]
+    pub fn with_paths(self, paths: PathViews) -> Self {
+        Self { paths, ..self }
     }
 
     /// Answers a request on the control socket, a line without its newline, if it is one for a capture.
@@ -77,19 +102,13 @@ impl Capturer {
             one_in: request.one_in,
             ..ProbeConfig::default()
         };
-        let mut interfaces: Vec<Interface> = Vec::new();
-        let mut sources = Vec::new();
+        let mut interfaces = Interfaces::default();
+        let (mut sources, mut in_kernel) = (Vec::new(), Vec::new());
         let mut points = Vec::new();
         for (lane, graph) in self.lanes.iter().flat_map(|(lane, all)| all.iter().map(move |one| (lane, one)))
         {
             for (seen, port, point) in request.points(graph) {
-                let mut number = |name: &str, description: String| {
-                    let known = interfaces.iter().position(|known| known.name == name);
-                    known.unwrap_or_else(|| {
-                        interfaces.push(Interface { name: name.to_owned(), description });
-                        interfaces.len() - 1
-                    }) as u32
-                };
+                let mut number = |name: &str, description: String| interfaces.number(name, description);
                 // Where a lane has one port, that is where all its drops came in by.
                 let mut inputs = graph.inputs.iter().filter(|input| input.counters.is_some());
                 let only = inputs.next().filter(|_| point == Point::Drops && inputs.next().is_none());
@@ -109,11 +128,21 @@ impl Capturer {
                 sources.push(Source { reader, seen, interface, interfaces_by_port, read: 0 });
             }
         }
-        if sources.is_empty() {
+        for view in self.paths.all() {
+            let seen = paths::seen(request, &view);
+            if !seen.is_empty() {
+                let (path, port) = (view.path().to_string(), view.interface().to_owned());
+                let number = interfaces.number(&port, format!("path {path}"));
+                let captured = |&seen| Captured { lane: format!("path {path}"), port: port.clone(), seen };
+                points.extend(seen.iter().map(captured));
+                in_kernel.push(PathSource::begin(request, &view, config.filter.clone(), seen, number)?);
+            }
+        }
+        if sources.is_empty() && in_kernel.is_empty() {
             return Err(self.nothing_there());
         }
         let capturing = Capturing { points };
-        let capture = stream::Capture::new(request, interfaces, sources, reasons);
+        let capture = stream::Capture::new(request, interfaces.0, (sources, in_kernel), reasons);
         let take_over = turn.serve("capture", self.cpus.clone(), move |stream, turn| {
             capture.run(stream, &|| turn.is_ending());
         });
@@ -128,6 +157,9 @@ impl Capturer {
                 known.entry(reason.name.to_owned()).or_insert_with(|| reason.sentence.to_owned());
             }
         });
+        for reason in paths::drop_reasons().filter(|_| !self.paths.all().is_empty()) {
+            known.entry(reason.name.to_owned()).or_insert_with(|| reason.help.to_owned());
+        }
         if let Some(stranger) = asked.iter().find(|name| !known.contains_key(*name)) {
             let all = known.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(format!("nothing is dropped for '{stranger}': reasons are {all}"));
@@ -145,7 +177,8 @@ impl Capturer {
             names.dedup();
             names.join(", ")
         };
-        let ports = graphs().flat_map(|graph| request::ports(graph)).map(str::to_owned);
+        let in_kernel = self.paths.all().into_iter().map(|view| view.interface().to_owned());
+        let ports = graphs().flat_map(|graph| request::ports(graph)).map(str::to_owned).chain(in_kernel);
         let stages = graphs().flat_map(|graph| &graph.stages).map(|stage| stage.name.clone());
         let edges = graphs().flat_map(|graph| graph.edges.iter().map(|edge| edge_name(graph, edge)));
         format!(

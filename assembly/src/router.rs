@@ -11,7 +11,7 @@ use warmlane_mem::Pool;
 use warmlane_router::control::Follower;
 use warmlane_router::datapath::{HoldLimits, Punt};
 
-pub use interfaces::{InterfaceError, Interfaces};
+pub use interfaces::{InterfaceError, Interfaces, PathViews};
 pub use paths::{LeftInterfaces, PathSettings, Remark, on_user_path};
 pub use ports::{LaneQueues, UserPorts, UserPortsError, spare_ports};
 

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use warmlane::assembly::capture::Capturer;
 use warmlane::assembly::cycles::StageTimer;
+use warmlane::assembly::router::PathViews;
 use warmlane::assembly::trace::Tracer;
 use warmlane::assembly::{Assembly, graphs, layout};
 use warmlane::control::{self, Common, Fixed, Server, ServerError, Service};
@@ -74,27 +75,28 @@ impl ControlSocketFlags {
     }
 }
 
+/// What is answered by a router, with these interfaces on kernel paths.
+pub(crate) fn of_router<L>(server: &Server<L>, assembly: &Assembly, paths: PathViews) -> Common {
+    let (lanes, pool) = (assembly.lanes().views(), assembly.pool());
+    common("router", server, (assembly.registry(), paths), lanes, fixed(lanes, pool), Some(pool))
+}
+
 /// What is answered by an instance of a kind with these lanes. With a pool, it can be asked about frames that never came.
 fn common<L>(
     kind: &str,
     server: &Server<L>,
-    registry: &Registry,
+    (registry, paths): (&Registry, PathViews),
     lanes: &[LaneView],
     fixed: Fixed,
     pool: Option<&Pool>,
 ) -> Common {
-    let (capturer, tracer) = (Capturer::new(lanes, registry.clone()), Tracer::new(lanes, pool.cloned()));
+    let capturer = Capturer::new(lanes, registry.clone()).with_paths(paths);
+    let tracer = Tracer::new(lanes, pool.cloned());
     let timer = StageTimer::new(lanes);
     Common::new(kind, server, registry.clone(), fixed)
         .and(Box::new(move |line| capturer.try_answer(line)))
         .and(Box::new(move |line| tracer.try_answer(line)))
         .and(Box::new(move |line| timer.try_answer(line)))
-}
-
-/// What is answered by an instance of a kind that forwards.
-pub(crate) fn of_assembly<L>(kind: &str, server: &Server<L>, assembly: &Assembly) -> Common {
-    let (lanes, pool) = (assembly.lanes().views(), assembly.pool());
-    common(kind, server, assembly.registry(), lanes, fixed(lanes, pool), Some(pool))
 }
 
 /// What stays as it is of an instance with these lanes and this pool.
@@ -142,7 +144,8 @@ impl ControlSocket {
     ) -> anyhow::Result<Services> {
         let metrics = metrics::serve(self.metrics, self.kind, registry, lanes, &fixed)?;
         let Some(server) = self.server else { return Ok(Services { _control: None, _metrics: metrics }) };
-        let answers = common(self.kind, &server, registry, lanes, fixed, pool);
+        let without_paths = (registry, PathViews::default());
+        let answers = common(self.kind, &server, without_paths, lanes, fixed, pool);
         let cpus = lanes.iter().filter_map(|lane| lane.cpu).collect();
         let control = Service::start(server, answers, cpus).context("the control socket has no thread")?;
         Ok(Services { _control: Some(control), _metrics: metrics })

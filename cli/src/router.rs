@@ -202,11 +202,12 @@ fn route(arguments: &Arguments) -> anyhow::Result<()> {
     for warning in follower.warnings() {
         messages::note(warning);
     }
+    let views = interfaces.views();
     let mut control = Control {
         service: Service::ready(interfaces.sentence()),
         running: reload::Running { arguments, now: asked, interfaces },
         follower: &mut follower,
-        common: control_socket::of_assembly("router", &server, &assembly),
+        common: control_socket::of_router(&server, &assembly, views),
         server: &mut server,
         user_ports: user_ports.with_waker(assembly.waker()),
         signals: &signals,

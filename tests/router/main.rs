@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod boxes;
+mod captures;
 mod daemons;
 mod decisions;
 mod devices;

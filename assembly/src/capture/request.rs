@@ -88,7 +88,7 @@ pub struct Capturing {
 /// Where packets are seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
-    /// By which lane.
+    /// By which lane, or on which path in the kernel (`path xdp`).
     pub lane: String,
     /// At which port; of drops it is `lane`, and of an edge the name of that.
     pub port: String,

@@ -1,5 +1,6 @@
-//! What probes have copied, as a stream of pcapng.
+//! What probes, and programs in the kernel, have copied, as a stream of pcapng.
 
+use super::paths::PathSource;
 use super::{CaptureRequest, Interface, Seen, Source};
 use crate::turns::has_enough;
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ const AT_ONCE: usize = 1_024;
 pub(super) struct Capture {
     interfaces: Vec<Interface>,
     sources: Vec<Source>,
+    in_kernel: Vec<PathSource>,
     /// What reasons mean; others are left out.
     reasons: BTreeMap<String, String>,
     ports: Vec<String>,
@@ -36,7 +38,7 @@ pub(super) struct Capture {
     /// Nanoseconds since 1970 when the clock showed these cycles.
     began: (u64, u64),
     bytes: Vec<u8>,
-    /// Where each packet is in these, and when it was seen.
+    /// Where each packet is in these, and when it was seen, in nanoseconds since 1970.
     order: Vec<(u64, Range<usize>)>,
     /// All of them in the order of time.
     ordered: Vec<u8>,
@@ -46,13 +48,14 @@ impl Capture {
     pub(super) fn new(
         request: &CaptureRequest,
         interfaces: Vec<Interface>,
-        sources: Vec<Source>,
+        (sources, in_kernel): (Vec<Source>, Vec<PathSource>),
         reasons: BTreeMap<String, String>,
     ) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             interfaces,
             sources,
+            in_kernel,
             reasons,
             ports: request.ports.clone(),
             snap_length: request.snap_length,
@@ -79,7 +82,8 @@ impl Capture {
         stream.write_all(&self.bytes)?;
         for turn in 1_u32.. {
             let is_ending = is_ending();
-            let is_over = self.sources.iter().all(|source| source.reader.is_over());
+            let is_over =
+                self.in_kernel.is_empty() && self.sources.iter().all(|source| source.reader.is_over());
             let count = self.gather();
             self.write_gathered(stream)?;
             if (1..AT_ONCE).contains(&count) {
@@ -113,6 +117,12 @@ impl Capture {
                 *missed += copied.saturating_sub(source.read) + counters.missed();
             }
         }
+        for source in &self.in_kernel {
+            if let Some((received, missed)) = sums.get_mut(source.interface as usize) {
+                *received += source.taken + source.missed();
+                *missed += source.missed();
+            }
+        }
         for (interface, (received, missed)) in sums.into_iter().enumerate() {
             Blocks(&mut self.bytes).statistics(interface as u32, now, received, missed);
         }
@@ -132,7 +142,7 @@ impl Capture {
     fn gather(&mut self) -> usize {
         self.bytes.clear();
         self.order.clear();
-        let Self { interfaces, sources, reasons, ports, left, began, bytes, order, .. } = self;
+        let Self { interfaces, sources, in_kernel, reasons, ports, left, began, bytes, order, .. } = self;
         let mut all = 0;
         for source in sources {
             let Source { reader, seen, interface, interfaces_by_port, read } = source;
@@ -155,9 +165,10 @@ impl Capture {
                 }
                 *left -= 1;
                 let start = bytes.len();
+                let timestamp_nanoseconds = time(*began, record.cycles);
                 Blocks(bytes).packet(&BlockPacket {
                     interface: number,
-                    timestamp_nanoseconds: time(*began, record.cycles),
+                    timestamp_nanoseconds,
                     length: record.length,
                     data: record.data,
                     direction: match seen {
@@ -167,10 +178,31 @@ impl Capture {
                     },
                     comment: &comment,
                 });
-                order.push((record.cycles, start..bytes.len()));
+                order.push((timestamp_nanoseconds, start..bytes.len()));
             });
         }
-        order.sort_by_key(|(cycles, _)| *cycles);
+        for source in in_kernel {
+            let interface = source.interface;
+            let is_known = |reason: &str| reasons.contains_key(reason);
+            all += source.read(AT_ONCE, is_known, |copy, comment| {
+                if *left == 0 {
+                    return false;
+                }
+                *left -= 1;
+                let start = bytes.len();
+                Blocks(bytes).packet(&BlockPacket {
+                    interface,
+                    timestamp_nanoseconds: copy.time,
+                    length: copy.length,
+                    data: copy.data,
+                    direction: PacketDirection::Inbound,
+                    comment,
+                });
+                order.push((copy.time, start..bytes.len()));
+                true
+            });
+        }
+        order.sort_by_key(|(time, _)| *time);
         all
     }
 

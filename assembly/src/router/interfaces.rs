@@ -5,7 +5,7 @@ use super::ports::{UserPorts, UserPortsError};
 use crate::lanes::Assembly;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 use warmlane_counters::Registry;
 use warmlane_router::control::kernel::View;
@@ -78,6 +78,21 @@ impl InterfaceError {
     }
 }
 
+/// All interfaces that have been on kernel paths, for who looks at them beside the router.
+#[derive(Clone, Debug, Default)]
+pub struct PathViews(Arc<Mutex<Vec<PathView>>>);
+
+impl PathViews {
+    fn add(&self, view: PathView) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(view);
+    }
+
+    /// Those that there are now.
+    pub fn all(&self) -> Vec<PathView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// A router's interfaces, each on its path.
 pub struct Interfaces {
     /// What is said of them.
@@ -85,6 +100,7 @@ pub struct Interfaces {
     plans: Vec<Plan>,
     paths: KernelPaths,
     registry: Arc<Registry>,
+    views: PathViews,
     /// Those that were deleted.
     gone: BTreeSet<String>,
     /// Those that are left to the kernel, occupied by others or refused by their drivers.
@@ -126,9 +142,20 @@ impl Interfaces {
             tell(Remark::Warning(sentence));
         }
         let (registry, gone, refusals) = (Arc::clone(registry), BTreeSet::new(), BTreeMap::new());
-        let interfaces = Self { settings, plans, paths, registry, gone, left, refused, refusals };
-        interfaces.paths.views().for_each(|view| interfaces.registry.add(view.labels(), view.clone()));
+        let views = PathViews::default();
+        let interfaces = Self { settings, plans, paths, registry, views, gone, left, refused, refusals };
+        interfaces.paths.views().for_each(|view| interfaces.add_view(view.clone()));
         Ok(interfaces)
+    }
+
+    fn add_view(&self, view: PathView) {
+        self.registry.add(view.labels(), view.clone());
+        self.views.add(view);
+    }
+
+    /// Those that are or were on kernel paths, also when there are more.
+    pub fn views(&self) -> PathViews {
+        self.views.clone()
     }
 
     /// What each takes.
@@ -384,7 +411,7 @@ impl Interfaces {
         tell: &mut dyn FnMut(Remark),
     ) -> Result<(), InterfaceError> {
         for new in change(&mut self.paths, opened, closed, view, tell)? {
-            self.registry.add(new.labels(), new);
+            self.add_view(new);
         }
         Ok(())
     }

@@ -237,6 +237,7 @@ struct bpf_redir_neigh {
 #define CHECK_SEGMENTS 1
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, u32 offset, const void *from, u32 bytes, u64 flags) = (void *)9;
 static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, u32 offset, u64 from, u64 to, u64 flags) = (void *)11;
 static long (*bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
@@ -253,3 +254,4 @@ static long (*bpf_redirect_neigh)(u32 ifindex, struct bpf_redir_neigh *neighbour
 static u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_check_mtu)(void *context, u32 ifindex, u32 *mtu, s32 difference, u64 flags) = (void *)163;
 static u64 (*bpf_xdp_get_buff_len)(struct xdp_md *xdp) = (void *)188;
+static long (*bpf_xdp_load_bytes)(struct xdp_md *xdp, u32 offset, void *to, u32 bytes) = (void *)189;

@@ -22,7 +22,8 @@ pub use attachment::{AttachPoint, Attachment, name_of, wait_for_running};
 pub use error::BpfError;
 pub use filter::remove_left_behind;
 pub use maps::{
-    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
+    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, QueuePlace, SharedMap, SocketMap,
+    Value,
 };
 pub use object::Object;
 pub use others::has_others;

@@ -50,6 +50,7 @@ maps! {
     [] SocketMap;
     [] SharedMap;
     [<V: Value>] QueueMap<V>;
+    [<V: Value>] QueuePlace<V>;
 }
 
 /// An array: each index has a value, zero at first.
@@ -225,6 +226,15 @@ pub struct QueueMap<V: Value> {
 }
 
 impl<V: Value> QueueMap<V> {
+    /// Makes one that is of no object, to be put in a [`QueuePlace`]. It takes memory for so many entries.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: the kernel refuses.
+    pub fn new(name: &str, entries: u32) -> Result<Self, BpfError> {
+        let map = Queue::create(entries, 0).map_err(failed(name, "made"))?;
+        Ok(Self { name: name.to_owned(), map })
+    }
+
     /// Takes the oldest out; `None` if there is nothing.
     ///
     /// # Errors
@@ -236,6 +246,22 @@ impl<V: Value> QueueMap<V> {
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(failed(&self.name, "read")(error)),
         }
+    }
+}
+
+/// A place for a queue that is there only now and then.
+pub struct QueuePlace<V: Value> {
+    name: String,
+    map: ArrayOfMaps<MapData, Queue<MapData, Plain<V>>>,
+}
+
+impl<V: Value> QueuePlace<V> {
+    /// Puts a queue in, in place of the one that is there.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`]: its values are of another size, or the kernel refuses.
+    pub fn set(&mut self, queue: &QueueMap<V>) -> Result<(), BpfError> {
+        self.map.set(0, &queue.map, 0).map_err(failed(&self.name, "written"))
     }
 }
 

@@ -9,7 +9,8 @@ use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use crate::attachment::{self, AttachPoint, Attachment};
 use crate::error::{BpfError, end_of, sentence, system_error};
 use crate::maps::{
-    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, SharedMap, SocketMap, Value,
+    ArrayMap, DeviceMap, HashMap, PerCpuArrayMap, PrefixMap, QueueMap, QueuePlace, SharedMap, SocketMap,
+    Value,
 };
 
 /// A compiled object whose maps are made. Its programs are loaded one by one, when they are attached; maps that are taken out have to
@@ -112,6 +113,14 @@ impl Object {
     /// As [`array`](Self::array).
     pub fn queue<V: Value>(&mut self, name: &str) -> Result<QueueMap<V>, BpfError> {
         QueueMap::of(name, self.map(name)?)
+    }
+
+    /// Takes out the place of this name for a queue that is there only now and then.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn queue_place<V: Value>(&mut self, name: &str) -> Result<QueuePlace<V>, BpfError> {
+        QueuePlace::of(name, self.map(name)?)
     }
 
     fn map(&mut self, name: &str) -> Result<Map, BpfError> {

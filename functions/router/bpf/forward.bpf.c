@@ -3,6 +3,7 @@
  * socket buffers. docs/router.md says what is passed to the kernel. */
 
 #include "buffer.h"
+#include "capture.h"
 #include "routes.h"
 
 const char gpl_compatible[] SEC("license") = "Dual MIT/GPL";
@@ -245,6 +246,7 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	u32 zero = 0, device = 0;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
+	struct copy *copy;
 	u64 bytes;
 	u32 reason;
 
@@ -254,8 +256,11 @@ static ALWAYS_INLINE int forward_at_xdp(struct xdp_md *xdp)
 	bytes = bpf_xdp_get_buff_len(xdp);
 	count->received++;
 	count->bytes += bytes;
+	copy = copy_frame(xdp, bytes);
 	reason = forward_frame(xdp, set, count, bytes, &device);
 	count_reason(reason);
+	if (copy)
+		end_copy(copy, reason);
 	if (reason <= FORWARD_ESTABLISHED)
 		return bpf_redirect_map(&devices, device, XDP_DROP);
 	return reason >= DROP_BLACKHOLE ? XDP_DROP : XDP_PASS;
@@ -403,6 +408,7 @@ int warmlane_tc(struct __sk_buff *skb)
 	u32 zero = 0;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *count = bpf_map_lookup_elem(&counters, &zero);
+	struct copy *copy;
 	u32 reason;
 
 	if (!set || !count)
@@ -411,10 +417,13 @@ int warmlane_tc(struct __sk_buff *skb)
 	count->bytes += skb->len;
 	if (set->offloads_established && skb->tc_index && is_led(set))
 		skb->tc_index = 0;
+	copy = copy_buffer(skb);
 	reason = forward_buffer(skb, set, count);
 	if (reason == PASS_SAMPLE || reason == PASS_UNCONFIRMED)
 		skb->tc_index = tag_of(bpf_ktime_get_coarse_ns());
 	count_reason(reason);
+	if (copy)
+		end_copy(copy, reason);
 	if (reason <= FORWARD_ESTABLISHED)
 		return TC_REDIRECT;
 	return reason >= DROP_BLACKHOLE ? TC_DROP : TC_NEXT;

@@ -9,6 +9,7 @@ use warmlane_bpf::{
 use warmlane_table::IpPrefix;
 
 use super::choice::Path;
+use super::copies::CopySource;
 use super::flows::Flows;
 use super::knowledge::Knowledge;
 use super::layout::{Decision, Egress, Ingress, Question, Settings};
@@ -56,7 +57,8 @@ impl Interface {
         let mut object = Object::new(IMAGE)?;
         let counters = Arc::new(object.per_cpu_array("counters")?);
         let reasons = Arc::new(object.per_cpu_array("reasons")?);
-        let view = PathView { interface: name.to_owned(), path, counters, reasons };
+        let copies = CopySource::new(&mut object)?;
+        let view = PathView { interface: name.to_owned(), path, counters, reasons, copies };
         Ok(Self {
             name: name.to_owned(),
             link,

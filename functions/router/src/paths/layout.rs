@@ -92,6 +92,41 @@ impl Decision {
     pub(super) const NO_NEIGHBOUR: u32 = 7;
 }
 
+/// `struct capture`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Capture {
+    pub(super) one_in: u32,
+    pub(super) snap_length: u32,
+}
+
+/// `struct copy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct Copy {
+    pub(super) time: u64,
+    pub(super) length: u32,
+    pub(super) captured: u32,
+    pub(super) reason: u32,
+    pub(super) tag_protocol: [u8; 2],
+    pub(super) tag_control: u16,
+    pub(super) unused: u64,
+    pub(super) data: [u8; Self::BYTES],
+}
+
+impl Copy {
+    /// Of a packet, at most.
+    pub(super) const BYTES: usize = 2_016;
+}
+
+/// `struct copy_counts`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct CopyCounts {
+    pub(super) passed: u64,
+    pub(super) missed: u64,
+}
+
 /// `struct ipv4_tuple`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]

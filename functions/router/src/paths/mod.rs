@@ -6,6 +6,7 @@
 
 mod best;
 mod choice;
+mod copies;
 mod flows;
 mod interface;
 mod kernel_paths;
@@ -19,6 +20,7 @@ mod switches;
 mod verify;
 
 pub use choice::{Path, PathChoice, PathChoiceError, Paths};
+pub use copies::{CopyError, PathCopies, PathCopy};
 pub use kernel_paths::{KernelPaths, OffloadError};
 pub use left_behind::{LeftBehindError, remove_left_behind};
 pub use plan::{Plan, PlanError, plan};

@@ -8,6 +8,7 @@ use warmlane_bpf::PerCpuArrayMap;
 use warmlane_counters::{Description, Entry, Labels, Role, Source};
 
 use super::choice::Path;
+use super::copies::{CopyError, CopySource, PathCopies};
 use super::layout::Counters;
 use super::reason::{Action, ActionReason};
 
@@ -43,6 +44,7 @@ pub struct PathView {
     pub(super) path: Path,
     pub(super) counters: Arc<PerCpuArrayMap<Counters>>,
     pub(super) reasons: Arc<PerCpuArrayMap<u64>>,
+    pub(super) copies: CopySource,
 }
 
 impl PathView {
@@ -75,6 +77,25 @@ impl PathView {
             }
         }
         report
+    }
+
+    /// The interface's name.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// Its path.
+    pub const fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Has one packet in so many copied that comes in from now on, as it comes, and no more than so many bytes of it, nor more than 2,016.
+    /// Who calls it needs `CAP_BPF`, and so does who reads, before Linux 5.19.
+    ///
+    /// # Errors
+    /// [`CopyError`]: somebody else has them copied, or the kernel refuses.
+    pub fn copies(&self, one_in: u32, snap_length: u32) -> Result<PathCopies, CopyError> {
+        self.copies.begin(&self.interface, one_in, snap_length)
     }
 
     /// What the registry knows it by.
