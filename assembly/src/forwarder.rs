@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use warmlane_counters::Labels;
 use warmlane_forward::control::config::PortConfig;
-use warmlane_forward::control::{Config, Routes};
+use warmlane_forward::control::{Config, Routes, TableCounters};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{GraphError, LanePort, Pipeline};
 use warmlane_mem::Pool;
@@ -47,11 +48,14 @@ impl Assembly {
             (settings.mac, settings.mtu) = known_by_port(settings, port);
         }
         let routes = Routes::from_config(&config).map_err(|error| StartError::Routes(Box::new(error)))?;
+        let tables = TableCounters::of(&routes, config.neighbours.len());
         let routes = Arc::new(routes);
-        Self::start(pool, settings, ports, |lane| {
+        let assembly = Self::start(pool, settings, ports, |lane| {
             let forwarder = lane.forwarder(Arc::clone(&routes), config.icmp);
             Ok(build(forwarder, lane.take_ports())?.with_burst(config.burst))
-        })
+        })?;
+        assembly.registry().add(Labels::new().with("function", "forward"), tables.view());
+        Ok(assembly)
     }
 }
 

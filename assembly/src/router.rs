@@ -46,6 +46,7 @@ impl Assembly {
             assembly.add_punt(punt);
         }
         assembly.registry().add(Labels::new().with("function", "router"), follower.counters());
+        assembly.registry().add(Labels::new().with("function", "router"), follower.table_counters());
         Ok(assembly)
     }
 }

@@ -212,6 +212,7 @@ impl Interfaces {
     ) {
         follower.set_links(self.plans.iter().map(|plan| plan.link).collect());
         self.paths.follow(follower.view(), changed);
+        follower.set_flow_count(self.paths.flow_count());
         self.paths.take_remarks().into_iter().map(Remark::Warning).for_each(&mut *tell);
         if !changed {
             return;

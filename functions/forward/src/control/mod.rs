@@ -2,6 +2,7 @@
 
 mod builder;
 pub mod config;
+mod counters;
 mod flows;
 pub mod full_table;
 pub mod groups;
@@ -15,6 +16,7 @@ mod tunnel;
 
 pub use builder::{IntoTarget, RoutesBuilder, Target};
 pub use config::Config;
+pub use counters::{TableCounters, TableCountersView};
 pub use flows::{FlowError, Flows, flow};
 pub(crate) use flows::{Ipv4Key, Ipv6Key};
 pub(crate) use hops::Admission;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 use warmlane_counters::counters;
-use warmlane_forward::control::{LaneRoutes, LiveError};
+use warmlane_forward::control::{LaneRoutes, LiveError, TableCounters, TableCountersView};
 use warmlane_sync::mailbox::{Receiver, mailbox};
 use warmlane_sync::ring::RingError;
 use warmlane_table::IpPrefix;
@@ -110,6 +110,7 @@ pub struct Follower {
     /// The tables were too full, or a lane hung: nothing is tried until everything is.
     held_back: bool,
     counters: KernelCounters,
+    tables: TableCounters,
     /// When the kernel told last of something else than neighbours, by the coarse clock.
     changed: u64,
     /// What the box itself has may have changed.
@@ -164,7 +165,7 @@ impl Follower {
         wakeups.set_nonblocking(true).map_err(netlink("make a socket"))?;
         end.set_nonblocking(true).map_err(netlink("make a socket"))?;
         let waker = Waker { sleeps: Arc::new(AtomicBool::new(false)), end: Arc::new(end) };
-        Ok(Self {
+        let follower = Self {
             view,
             fib,
             events,
@@ -178,12 +179,28 @@ impl Follower {
             deaf: None,
             held_back: false,
             counters: KernelCounters::new(),
+            tables: TableCounters::new(),
             changed: coarse_now(),
             local_changed: false,
             remarks: Vec::new(),
             hook_watch,
             about_hooks,
-        })
+        };
+        follower.count_entries();
+        Ok(follower)
+    }
+
+    fn count_entries(&self) {
+        let (ipv4, ipv6) = self.fib.route_counts();
+        self.tables.ipv4_routes().set(ipv4 as u64);
+        self.tables.ipv6_routes().set(ipv6 as u64);
+        self.tables.next_hops().set(self.fib.next_hop_count() as u64);
+        self.tables.neighbours().set(self.view.neighbour_count() as u64);
+    }
+
+    /// Says how many flows are forwarded past netfilter.
+    pub fn set_flow_count(&self, flows: usize) {
+        self.tables.flows().set(flows as u64);
     }
 
     /// Whether what the kernel says is heard.
@@ -289,6 +306,11 @@ impl Follower {
     /// What happened so far, to be added to a program's registry.
     pub fn counters(&self) -> KernelCountersView {
         self.counters.view()
+    }
+
+    /// How full tables are, to be added to a program's registry.
+    pub fn table_counters(&self) -> TableCountersView {
+        self.tables.view()
     }
 
     /// What people should know and haven't been told yet.
@@ -440,6 +462,7 @@ impl Follower {
             self.resync = Some(Instant::now() + Duration::from_secs(1));
             self.held_back = true;
         }
+        self.count_entries();
         for key in &changes.neighbours {
             self.asked.remove(key);
         }

@@ -69,6 +69,11 @@ impl Flows {
         counted.into_iter().chain(full).chain(unreadable).collect()
     }
 
+    /// How many there are, each direction one.
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
     /// Lets an interface's programs have them.
     pub(super) fn share(&self, ipv4: &mut SharedMap, ipv6: &mut SharedMap) -> Result<(), BpfError> {
         ipv4.set(&self.ipv4)?;

@@ -93,6 +93,11 @@ impl KernelPaths {
         Ok(())
     }
 
+    /// How many directions of established flows are forwarded past netfilter.
+    pub fn flow_count(&self) -> usize {
+        self.flows.as_ref().map_or(0, Flows::count)
+    }
+
     /// Puts interfaces on their paths, all or none, and then takes others away, while those that are in neither list go on.
     /// Packets may leave by those on path user, and that is all that is known of them here. Where an interface had the same path
     /// before, its counters go on; those that are new are returned, for the registry.

@@ -129,6 +129,11 @@ impl View {
         self.neighbours.get(&(link, address)).copied()
     }
 
+    /// How many neighbours there are.
+    pub fn neighbour_count(&self) -> usize {
+        self.neighbours.len()
+    }
+
     /// All neighbours.
     pub fn neighbours(&self) -> impl Iterator<Item = Neighbour> {
         let each = |(&(link, address), &state): (&(LinkIndex, IpAddr), &NeighbourState)| Neighbour {
