@@ -460,10 +460,17 @@ fn a_router_tells_of_routes_and_of_what_it_leaves_to_the_kernel() {
         (text(&traced[0]["end"]), stages(&traced[0])),
         ("sent", vec!["forwarder".into(), "punt".into()])
     );
-    // Its neighbour would be asked for.
-    assert_eq!(
-        (text(&traced[1]["end"]), stages(&traced[1])),
-        ("unknown", vec!["forwarder".into(), "hold".into()])
-    );
+    // Its neighbour would be asked for; it isn't, so that nothing waits for it then either.
+    for _ in 0..2 {
+        let finished = Process::run(&mut trace(&[socket, "--json", "--port", "w0", "--inject", file]), SHORT);
+        let traced = lines(finished.expect_success("the trace"));
+        assert_eq!(
+            (text(&traced[1]["end"]), stages(&traced[1])),
+            ("kept", vec!["forwarder".into(), "hold".into()])
+        );
+        let found = &traced[1]["steps"][1]["found"];
+        assert_eq!(found["neighbour"], "198.51.100.77, not known yet", "{found}");
+        assert!(text(&found["waiting"]).starts_with("0 packets for it, 0 of "), "{found}");
+    }
     RouterLab::finish(process);
 }

@@ -3,6 +3,7 @@
 mod counters;
 mod delay;
 mod depi;
+mod explain;
 mod framing;
 mod reason;
 mod stage;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage, polled_stage};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, polled_stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool};
 use warmlane_sync::mailbox::Receiver;
 use warmlane_sys::clock::{self, Clock};
@@ -20,26 +20,26 @@ use crate::tag::Tag;
 
 /// The lower MAC. Its output is `remote-phy`.
 pub struct LowerMac {
-    flows: Box<[Flow]>,
-    channels: Box<[(Segmenter, ChannelDelays)]>,
+    pub(super) flows: Box<[Flow]>,
+    pub(super) channels: Box<[(Segmenter, ChannelDelays)]>,
     clock: &'static Clock,
-    keys: LaneKeys,
+    pub(super) keys: LaneKeys,
     pool: Pool,
-    crc: bool,
+    pub(super) crc: bool,
     /// Cycles that a packet to the remote PHY may wait for more frames.
     flush: u64,
     outbox: Outbox,
-    counters: LowerCounters,
+    pub(super) counters: LowerCounters,
     /// Of each packet of the burst at work, the length of its MAC header, and how it was framed.
     framed: Box<[(usize, Framing); BURST_CAPACITY]>,
 }
 
 /// What is known of a service flow here.
-struct Flow {
-    said: Option<u16>,
+pub(super) struct Flow {
+    pub(super) said: Option<u16>,
     priority: u8,
     /// The DSID, if packets are numbered.
-    dsid: Option<u32>,
+    pub(super) dsid: Option<u32>,
     delays: FlowDelays,
 }
 
@@ -150,7 +150,11 @@ impl LowerMac {
 
 /// Frames a packet as its tag says.
 #[inline]
-fn frame(packet: &mut Packet, flows: &[Flow], keys: &Keyring) -> Result<(usize, Framing), LowerDrop> {
+pub(super) fn frame(
+    packet: &mut Packet,
+    flows: &[Flow],
+    keys: &Keyring,
+) -> Result<(usize, Framing), LowerDrop> {
     let tag = *packet.application::<Tag>();
     let flow = flows.get(tag.flow as usize).ok_or(LowerDrop::UnknownFlow)?;
     let sequencing = flow.dsid.map(|_| Sequencing { change_count: false, sequence: tag.sequence });
@@ -257,5 +261,13 @@ impl Stage for LowerMac {
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.view())]
+    }
+
+    fn explain(&self, _input: usize, packet: &Packet, explanation: &mut Explanation) {
+        self.note_way(packet, explanation);
+    }
+
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, _: &mut Outputs<'_>) -> Option<Rehearsed> {
+        Some(self.rehearse_burst(burst))
     }
 }

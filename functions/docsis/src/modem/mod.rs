@@ -2,6 +2,7 @@
 
 mod counters;
 mod decode;
+mod explain;
 mod reason;
 mod reassembly;
 mod resequence;

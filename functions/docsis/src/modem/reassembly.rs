@@ -16,14 +16,14 @@ const LONGEST_FRAME: usize = HEADER_LENGTH + MAXIMUM_EXTENDED_LENGTH + LONGEST_P
 const LATE: u16 = 0x8000;
 
 /// The frames of one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reassembler {
     flows: [Assembly; FLOWS],
     next: Option<u16>,
 }
 
 /// A flow's frame of which the end hasn't come.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Assembly {
     bytes: Box<[u8]>,
     length: usize,

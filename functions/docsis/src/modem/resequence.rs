@@ -29,6 +29,20 @@ pub enum Resequenced {
     Late,
 }
 
+/// What would become of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It is delivered at once, and with it those that wait for it.
+    Now {
+        /// How many those are, with it.
+        count: usize,
+    },
+    /// It waits for others.
+    Later,
+    /// Its turn was over, or it came twice.
+    Over,
+}
+
 impl Default for Resequencer {
     fn default() -> Self {
         Self { next: None, held: (0..WINDOW).map(|_| None).collect(), count: 0, since: 0 }
@@ -76,6 +90,39 @@ impl Resequencer {
         self.deliver_ready(&mut next, now, &mut deliver);
         self.next = Some(Sequencing { sequence: next, ..sequencing });
         Resequenced::Taken { missing }
+    }
+
+    /// Whose turn it is; `None` before the first packet.
+    pub const fn next(&self) -> Option<Sequencing> {
+        self.next
+    }
+
+    /// What would become of a packet while it is `next`'s turn, which goes on by that. Nothing is taken.
+    pub fn turn(&self, next: &mut Option<Sequencing>, sequencing: Sequencing) -> Turn {
+        let of_same = next.filter(|next| next.change_count == sequencing.change_count);
+        let began_anew = of_same.is_none();
+        let mut turn = of_same.map_or_else(
+            || if usize::from(sequencing.sequence) < WINDOW { 0 } else { sequencing.sequence },
+            |next| next.sequence,
+        );
+        // What waited is let go when numbering begins anew.
+        let waits = |sequence: u16| !began_anew && self.held[usize::from(sequence) % WINDOW].is_some();
+        let ahead = sequencing.sequence.wrapping_sub(turn);
+        if ahead >= 0x8000 || usize::from(ahead) < WINDOW && waits(sequencing.sequence) {
+            return Turn::Over;
+        }
+        let mut count = 0;
+        if usize::from(ahead) >= WINDOW {
+            turn = sequencing.sequence.wrapping_sub(WINDOW as u16 - 1);
+        }
+        if turn == sequencing.sequence {
+            (count, turn) = (1, turn.wrapping_add(1));
+            while waits(turn) && count < WINDOW {
+                (count, turn) = (count + 1, turn.wrapping_add(1));
+            }
+        }
+        *next = Some(Sequencing { sequence: turn, ..sequencing });
+        if count > 0 { Turn::Now { count } } else { Turn::Later }
     }
 
     /// Gives up what has been missing since before `then`, in cycles. Says how many numbers no packet came for.

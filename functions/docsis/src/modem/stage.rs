@@ -1,7 +1,7 @@
 //! A remote PHY with its modems, on one lane.
 
 use warmlane_counters::Source;
-use warmlane_lane::{Outputs, Stage, polled_stage};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, polled_stage};
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_sync::mailbox::Receiver;
 use warmlane_sys::clock;
@@ -20,21 +20,21 @@ use crate::outbox::Outbox;
 /// Takes the tunnel's packets apart and passes on the Ethernet frames in them. Its output is `delivered`.
 pub struct Modems {
     /// By session, sorted.
-    sessions: Box<[(u32, Reassembler)]>,
-    inner: Inner,
+    pub(super) sessions: Box<[(u32, Reassembler)]>,
+    pub(super) inner: Inner,
 }
 
 /// What frames are given to.
-struct Inner {
-    keys: LaneKeys,
+pub(super) struct Inner {
+    pub(super) keys: LaneKeys,
     /// By DSID, of which the first is 1.
-    orders: Box<[Resequencer]>,
+    pub(super) orders: Box<[Resequencer]>,
     /// DSIDs of which packets wait for others.
     waiting: Vec<u32>,
     /// Cycles that a packet that is missing is waited for.
     patience: u64,
-    pool: Pool,
-    checks_crc: bool,
+    pub(super) pool: Pool,
+    pub(super) checks_crc: bool,
     outbox: Outbox,
     counters: ModemCounters,
 }
@@ -94,7 +94,7 @@ impl Modems {
 }
 
 /// The IP payload of a packet of L2TPv3.
-fn tunnelled(frame: &[u8]) -> Option<&[u8]> {
+pub(super) fn tunnelled(frame: &[u8]) -> Option<&[u8]> {
     let link = LinkLayer::parse(frame).ok()?;
     match link.ethertype {
         EtherType::IPV4 => {
@@ -217,5 +217,13 @@ impl Stage for Modems {
 
     fn counters(&self) -> Vec<Box<dyn Source>> {
         vec![Box::new(self.view())]
+    }
+
+    fn explain(&self, _input: usize, packet: &Packet, explanation: &mut Explanation) {
+        self.note_way(packet, explanation);
+    }
+
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
+        Some(self.rehearse_burst(burst, outputs))
     }
 }

@@ -7,6 +7,7 @@ use warmlane_mem::{Burst, Packet};
 use super::fields::Fields;
 use super::{LOWER, UpperMac, rule_of};
 use crate::control::Action;
+use crate::tag::Tag;
 
 impl UpperMac {
     /// Notes whose packet it is, which rule of the modem's filter is for it, and which service flow it goes to by which classifier.
@@ -54,11 +55,13 @@ impl UpperMac {
     ) -> Vec<Box<dyn Source>> {
         let counters = std::mem::take(&mut self.counters);
         self.classify(burst);
-        for (packet, result) in burst.drain().zip(self.scratch.results) {
-            let refused = |flow| self.scheduler.refuses(flow, packet.len()).map_or(Ok(()), Err);
+        for (mut packet, result) in burst.drain().zip(self.scratch.results) {
+            let refused = |flow| self.scheduler.refuses(flow, packet.len()).map_or(Ok(flow), Err);
             match result.and_then(refused) {
-                Ok(()) => {
+                Ok(flow) => {
                     self.counters.transferred().add(1);
+                    // The scheduler would choose the channel.
+                    *packet.application_mut() = Tag { flow, channel: u16::MAX, ..Tag::default() };
                     outputs.send(LOWER, packet);
                 }
                 Err(reason) => self.counters.drops().count(reason, 1),

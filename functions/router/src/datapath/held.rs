@@ -97,6 +97,20 @@ pub(crate) struct Kept {
     pub(crate) evicted: Option<Packet>,
 }
 
+/// What would become of a packet that should be held.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Forecast {
+    /// Whom it would wait for; `None` if the packet doesn't say.
+    pub(crate) neighbour: Option<IpAddr>,
+    /// Packets that wait for the same already.
+    pub(crate) waiting: u16,
+    /// Buffers that are held, of so many.
+    pub(crate) buffers: usize,
+    pub(crate) limit: usize,
+    /// It would be kept.
+    pub(crate) is_kept: bool,
+}
+
 /// What is known of a port by which packets come in.
 struct Ingress {
     /// Neighbours that its packets wait for.
@@ -166,6 +180,43 @@ impl HeldPackets {
         }
     }
 
+    /// What would become of a packet, and whom it would wait for with what; nothing is kept, and the quota of new neighbours counts as free.
+    #[cold]
+    pub(crate) fn forecast(&self, packet: &Packet, whom: Unresolved) -> Forecast {
+        let address = whom.gateway.or_else(|| destination(packet));
+        let neighbour = address.map(|address| NeighbourKey { link: whom.link, address });
+        let index = neighbour.and_then(|neighbour| self.indices.get(&neighbour));
+        let waiting = index.and_then(|&index| self.waiting.get(usize::from(index))?.as_ref());
+        let needed = packet.segments();
+        let is_full = self.buffers + needed > self.limits.buffers;
+        let is_kept = match (neighbour, waiting) {
+            (None, _) => false,
+            (_, Some(waiting)) => {
+                let share = self.limits.buffers / SHARE_OF_NEIGHBOUR;
+                let has_its_share = waiting.packets >= PACKETS_PER_NEIGHBOUR
+                    || waiting.packets > 0 && waiting.buffers + needed > share;
+                !is_full && !has_its_share
+            }
+            (_, None) => {
+                let victim = self.victim(self.ingress_of(packet));
+                let freed = |index: u16| {
+                    let held = self.held.iter().find(|held| held.index == index);
+                    held.map_or(0, |held| held.packet.segments())
+                };
+                let after =
+                    self.buffers - victim.filter(|_| is_full || self.free.is_empty()).map_or(0, freed);
+                (!self.free.is_empty() || victim.is_some()) && after + needed <= self.limits.buffers
+            }
+        };
+        Forecast {
+            neighbour: neighbour.map(|neighbour| neighbour.address),
+            waiting: waiting.map_or(0, |waiting| waiting.packets),
+            buffers: self.buffers,
+            limit: self.limits.buffers,
+            is_kept,
+        }
+    }
+
     /// Keeps a packet to a neighbour that is waited for.
     fn keep_one_more(&mut self, packet: Packet, index: u16, now: u64) -> Kept {
         let needed = packet.segments();
@@ -228,14 +279,7 @@ impl HeldPackets {
     /// given up. It is one of the port for whose packets most neighbours are waited for, and none of a port for which fewer
     /// are than for this one.
     fn evict(&mut self, port: usize) -> Option<Packet> {
-        let waiting_for = |port: usize| self.ingress.get(port).map_or(0, |ingress| ingress.waiting);
-        let mine = waiting_for(port);
-        let candidates = (0_u16..).zip(&self.waiting).filter_map(|(index, slot)| {
-            let slot = slot.as_ref()?;
-            let others = waiting_for(slot.port);
-            (slot.packets <= 1 && others >= mine).then_some((index, others, slot.since))
-        });
-        let (index, ..) = candidates.max_by_key(|&(_, others, since)| (others, std::cmp::Reverse(since)))?;
+        let index = self.victim(port)?;
         let place = self.held.iter().position(|held| held.index == index);
         let packet = place.and_then(|place| {
             self.untried -= usize::from(place < self.untried);
@@ -245,6 +289,19 @@ impl HeldPackets {
         self.buffers -= packet.as_ref().map_or(0, Packet::segments);
         self.free_slot(index);
         packet
+    }
+
+    /// The neighbour that gives way to one that a packet waits for which came in by this port.
+    fn victim(&self, port: usize) -> Option<u16> {
+        let waiting_for = |port: usize| self.ingress.get(port).map_or(0, |ingress| ingress.waiting);
+        let mine = waiting_for(port);
+        let candidates = (0_u16..).zip(&self.waiting).filter_map(|(index, slot)| {
+            let slot = slot.as_ref()?;
+            let others = waiting_for(slot.port);
+            (slot.packets <= 1 && others >= mine).then_some((index, others, slot.since))
+        });
+        let oldest = candidates.max_by_key(|&(_, others, since)| (others, std::cmp::Reverse(since)));
+        oldest.map(|(index, ..)| index)
     }
 
     /// A neighbour is waited for no longer.

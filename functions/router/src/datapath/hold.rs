@@ -1,14 +1,14 @@
 //! The stage that holds packets while the kernel finds out a neighbour's Ethernet address.
 
-use warmlane_forward::control::{LaneRoutes, NextHop};
-use warmlane_lane::{Outputs, Stage, WakeUps, polled_stage};
-use warmlane_mem::Burst;
+use warmlane_forward::control::{LaneRoutes, NextHop, Unresolved};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps, polled_stage};
+use warmlane_mem::{Burst, Packet};
 use warmlane_port::TransmitOffloads;
 use warmlane_sync::mailbox::Sender;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_table::NextHopId;
 
-use super::held::{HeldPackets, HoldLimits, Kept, NeighbourKey};
+use super::held::{Forecast, HeldPackets, HoldLimits, Kept, NeighbourKey};
 use super::waker::Waker;
 
 /// What may go on: the forwarder tries it again.
@@ -44,6 +44,14 @@ impl Hold {
         Self { held, routes, requests, waker, resumed: Burst::new(), given_up: Burst::new() }
     }
 
+    /// Whom a packet waits for, as the forwarder marked it; `None` if the next hops were replaced since.
+    fn whom(&self, packet: &Packet) -> Option<Unresolved> {
+        match NextHopId::new(packet.mark()).and_then(|hop| self.routes.hops().next_hop(hop)) {
+            Some(NextHop::Unresolved(whom)) => Some(*whom),
+            _ => None,
+        }
+    }
+
     fn push_out(&mut self, outputs: &mut Outputs<'_>) -> usize {
         let count = self.resumed.len() + self.given_up.len();
         for (output, burst) in [(RESUMED, &mut self.resumed), (GIVEN_UP, &mut self.given_up)] {
@@ -68,13 +76,11 @@ impl Stage for Hold {
     fn process(&mut self, burst: &mut Burst, outputs: &mut Outputs<'_>) {
         let now = clock::cycles();
         for packet in burst.drain() {
-            let hop = NextHopId::new(packet.mark()).and_then(|hop| self.routes.hops().next_hop(hop));
-            let Some(NextHop::Unresolved(whom)) = hop else {
-                // The next hops were replaced since the forwarder looked.
+            let Some(whom) = self.whom(&packet) else {
                 outputs.send(RESUMED, packet);
                 continue;
             };
-            let Kept { ask, refused, evicted } = self.held.keep(packet, *whom, now);
+            let Kept { ask, refused, evicted } = self.held.keep(packet, whom, now);
             if let Some(neighbour) = ask {
                 request(&mut self.requests, &self.waker, neighbour);
             }
@@ -111,5 +117,32 @@ impl Stage for Hold {
     fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
         self.held.finish(&mut self.given_up);
         self.push_out(outputs)
+    }
+
+    fn explain(&self, _input: usize, packet: &Packet, explanation: &mut Explanation) {
+        let Some(whom) = self.whom(packet) else {
+            explanation.note("neighbour", "known by now");
+            return;
+        };
+        let Forecast { neighbour, waiting, buffers, limit, is_kept } = self.held.forecast(packet, whom);
+        match neighbour {
+            Some(address) => explanation.note("neighbour", format_args!("{address}, not known yet")),
+            None => explanation.note("neighbour", "the packet has no destination"),
+        }
+        let room = if is_kept { "" } else { ": no space" };
+        let held = format_args!("{waiting} packets for it, {buffers} of {limit} buffers for all{room}");
+        explanation.note("waiting", held);
+    }
+
+    /// What is kept stays here; nobody is asked for.
+    fn rehearse(&mut self, _input: usize, burst: &mut Burst, outputs: &mut Outputs<'_>) -> Option<Rehearsed> {
+        for packet in burst.drain() {
+            match self.whom(&packet).map(|whom| self.held.forecast(&packet, whom).is_kept) {
+                None => outputs.send(RESUMED, packet),
+                Some(false) => outputs.send(REFUSED, packet),
+                Some(true) => drop(packet),
+            }
+        }
+        Some(Vec::new())
     }
 }

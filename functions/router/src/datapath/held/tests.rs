@@ -19,8 +19,14 @@ enum Outcome {
     Refused(bool),
 }
 
+/// Keeps it, and looks whether what was said before would become of it does.
 fn keep(hold: &mut HeldPackets, packet: Packet, whom: Unresolved, now: u64) -> Outcome {
+    let forecast = hold.forecast(&packet, whom);
     let Kept { ask, refused, evicted } = hold.keep(packet, whom, now);
+    // Without the quota of its port it is refused, too, and nobody is asked for.
+    let is_kept = refused.is_none() || ask.is_none() && forecast.is_kept && forecast.waiting == 0;
+    assert_eq!(forecast.is_kept, is_kept, "{forecast:?}");
+    assert_eq!(forecast.neighbour.filter(|_| ask.is_some()), ask.map(|neighbour| neighbour.address));
     match (ask, refused, evicted) {
         (ask, Some(_), None) => Outcome::Refused(ask.is_some()),
         (Some(_), None, Some(victim)) => Outcome::Instead(victim.data()[33]),
