@@ -84,7 +84,10 @@ class Graph {
     const picture = make(
       "svg",
       { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `What leads where in ${name}: ${says.join("; ")}` },
-      ...this.ways.map((way, number) => drawWay(way, places[way.from], places[way.to], columns[way.from] < columns[way.to], this.rates[number])),
+      ...this.ways.map((way, number) => {
+        const isOnward = columns[way.from] < columns[way.to];
+        return drawWay(way, places[way.from], places[way.to], isOnward, textPlace(way, this.ways), this.rates[number]);
+      }),
       ...this.nodes.map((node, number) => drawNode(node, places[number])),
     );
     // What is wider than a phone can be scrolled by keyboard, too.
@@ -108,15 +111,24 @@ function drawNode(node, { x, y }) {
   return make("g", { class: kind }, box, text);
 }
 
-// The name stands above the middle of the way, and the rate below.
-function drawWay({ names }, from, to, isOnward, rate) {
+// How far along a way its text stands: where ways fan out, near their ends, and where they come together, near where they begin. In the
+// middle they are steep there, and close to each other.
+function textPlace(way, ways) {
+  if (ways.filter(({ from }) => from === way.from).length > 1) return 0.78;
+  return ways.filter(({ to }) => to === way.to).length > 1 ? 0.22 : 0.5;
+}
+
+// The name stands above the way at its place, and the rate below.
+function drawWay({ names }, from, to, isOnward, along, rate) {
   const begin = { x: from.x + WIDTH, y: from.y };
   const gap = COLUMN - WIDTH;
   let line, middle;
   if (isOnward) {
     const bend = begin.x + gap / 2;
     line = `M${begin.x} ${begin.y}C${bend} ${begin.y} ${bend} ${to.y} ${begin.x + gap} ${to.y}H${to.x}`;
-    middle = { x: bend, y: (begin.y + to.y) / 2 };
+    // Of the curve of the line, whose middle two points are both at the bend.
+    const right = 1.5 * along * (1 - along) + along ** 3;
+    middle = { x: begin.x + gap * right, y: begin.y + (to.y - begin.y) * (3 * along ** 2 - 2 * along ** 3) };
   } else {
     const below = Math.max(begin.y, to.y) + ROW / 2;
     line = `M${begin.x} ${begin.y}C${begin.x + gap / 2} ${below} ${to.x - gap / 2} ${below} ${to.x} ${to.y}`;
