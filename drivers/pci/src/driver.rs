@@ -1,8 +1,9 @@
 //! The driver as the rest of the program sees it.
 
 use crate::bus::{Bus, NetworkDevice, VFIO};
-use crate::e1000e;
+use crate::e1000e::{self, E1000e};
 use crate::error::PciError;
+use crate::intel;
 use crate::options::PciOptions;
 use crate::vfio::VfioDevice;
 use crate::virtio;
@@ -49,7 +50,7 @@ impl Kind {
         let NetworkDevice { address, vendor, device, .. } = *known;
         match vendor {
             virtio::VENDOR if virtio::DEVICES.contains(&device) => Ok(Self::Virtio),
-            e1000e::VENDOR if e1000e::DEVICES.contains(&device) => Ok(Self::E1000e),
+            intel::VENDOR if e1000e::DEVICES.contains(&device) => Ok(Self::E1000e),
             _ => Err(PciError::Unknown { address, vendor, device }),
         }
     }
@@ -74,7 +75,7 @@ fn open(options: &PciOptions, environment: &Environment<'_>) -> Result<Port, Pci
     let device = VfioDevice::open(&bus, address)?;
     let mut port = match kind {
         Kind::Virtio => virtio::open(options, environment, taken, device),
-        Kind::E1000e => e1000e::open(options, environment, taken, device),
+        Kind::E1000e => intel::open::<E1000e<_>>(options, environment, taken, device),
     }?;
     notes.append(&mut port.capabilities.notes);
     port.capabilities.notes = notes;

@@ -1,100 +1,17 @@
-//! The registers that are used.
+//! The registers that the 82574 has for itself; the others are in [`intel::registers`](crate::intel::registers).
 //!
 //! Bits that are marked "errata" are reserved in the datasheet, and the card doesn't set them by itself as it needs them: Intel's own drivers do
 //! (FreeBSD's `sys/dev/e1000/e1000_82571.c`, `e1000_initialize_hw_bits_82571`).
 
-use crate::vfio::Registers;
+use crate::intel::registers::registers;
 
 /// Bytes of them, from the start of base address register 0 on.
 pub(super) const BYTES: u32 = 0x6000;
 
-/// A register of 32 bits.
-pub(super) trait Register: Copy {
-    /// Bytes from the start of base address register 0.
-    const OFFSET: usize;
-
-    /// With these bits.
-    fn new(bits: u32) -> Self;
-
-    /// Its bits.
-    fn bits(self) -> u32;
-
-    /// Whether all these bits are set.
-    fn has(self, other: Self) -> bool {
-        self.bits() & other.bits() == other.bits()
-    }
-
-    /// All bits but these.
-    fn without(self, other: Self) -> Self {
-        Self::new(self.bits() & !other.bits())
-    }
-}
-
-macro_rules! registers {
-    ($(
-        $(#[$doc:meta])*
-        $name:ident at $offset:literal { $($(#[$bit_doc:meta])* $bit:ident = $bits:expr;)* }
-    )+) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-            pub(super) struct $name(u32);
-
-            impl $name {
-                $($(#[$bit_doc])* pub(super) const $bit: Self = Self($bits);)*
-            }
-
-            impl Register for $name {
-                const OFFSET: usize = $offset;
-
-                fn new(bits: u32) -> Self {
-                    Self(bits)
-                }
-
-                fn bits(self) -> u32 {
-                    self.0
-                }
-            }
-
-            impl std::ops::BitOr for $name {
-                type Output = Self;
-
-                fn bitor(self, other: Self) -> Self {
-                    Self(self.0 | other.0)
-                }
-            }
-        )+
-    };
-}
+/// In device control: reserved, and to be zero (errata).
+pub(super) const CONTROL_RESERVED: u32 = 1 << 29;
 
 registers! {
-    /// Device control (10.2.2.1).
-    Control at 0x0000 {
-        /// It begins no access to memory any more (3.1.3.10).
-        MASTER_DISABLE = 1 << 2;
-        /// The link that the PHY has is recognised.
-        SET_LINK_UP = 1 << 6;
-        /// All but the PHY is reset; goes out by itself.
-        RESET = 1 << 26;
-        /// Reserved, and to be zero (errata).
-        RESERVED_ZERO = 1 << 29;
-        /// Pause frames are obeyed, and sent.
-        FLOW_CONTROL = 0b11 << 27;
-        /// VLAN tags are put on and taken off.
-        VLAN_MODE = 1 << 30;
-    }
-    /// Device status (10.2.2.2).
-    Status at 0x0008 {
-        /// The link is up.
-        LINK_UP = 1 << 1;
-        /// Accesses to memory may be under way (3.1.3.10).
-        MASTER_ENABLED = 1 << 19;
-    }
-    /// NVM control (10.2.2).
-    NvmControl at 0x0010 {
-        /// What a reset reads from there is read.
-        READ_DONE = 1 << 9;
-    }
     /// Extended device control (10.2.2).
     ExtendedControl at 0x0018 {
         /// Reserved, and to be one (errata).
@@ -103,17 +20,6 @@ registers! {
         RESERVED_ZERO = 1 << 23;
         /// The pending bit of a vector goes when its cause is unmasked.
         CLEAR_PENDING = 1 << 31;
-    }
-    /// A register of the PHY is read or written (10.2.2.7).
-    PhyAccess at 0x0020 {
-        /// Of the PHY, which has the address 1.
-        WRITE = 0b01 << 26 | 1 << 21;
-        /// As above.
-        READ = 0b10 << 26 | 1 << 21;
-        /// It is done.
-        READY = 1 << 28;
-        /// It failed.
-        ERROR = 1 << 30;
     }
     /// Causes of interrupts: those that are set are cleared by writing ones (10.2.4.1).
     InterruptCause at 0x00c0 {
@@ -146,36 +52,6 @@ registers! {
     ReceiveInterval at 0x00ec {
         /// At once: lanes ask for each interrupt.
         NONE = 0;
-    }
-    /// Receive control (10.2.5.1). Without other bits, buffers have 2,048 bytes.
-    ReceiveControl at 0x0100 {
-        /// Nothing is received.
-        OFF = 0;
-        /// Frames are received.
-        ENABLE = 1 << 1;
-        /// Also those for other stations.
-        ALL_STATIONS = 1 << 3;
-        /// Also those for any group.
-        ALL_GROUPS = 1 << 4;
-        /// Also those longer than 1,522 bytes with their check sequence.
-        LONG = 1 << 5;
-        /// Also those for everybody.
-        BROADCAST = 1 << 15;
-        /// Without their check sequence.
-        STRIP_CRC = 1 << 26;
-    }
-    /// Transmit control (10.2.6.1), with values of 4.6.6.
-    TransmitControl at 0x0400 {
-        /// Nothing is sent.
-        OFF = 0;
-        /// Frames are sent.
-        ENABLE = 1 << 1;
-        /// Short ones are filled up.
-        PAD = 1 << 3;
-        /// Attempts before a frame that collides is given up.
-        ATTEMPTS = 15 << 4;
-        /// Bytes on the wire within which a frame may collide, for full duplex.
-        COLLISION_DISTANCE = 63 << 12;
     }
     /// Gaps between frames (10.2.6.2).
     TransmitGap at 0x0410 {
@@ -223,27 +99,6 @@ registers! {
         /// Reserved, and to be zero (errata).
         RESERVED_ZERO = 0b1111 << 27;
     }
-    /// Frames with a wrong check sequence (10.2.7, as all below here up to 0x40ff; cleared by reading).
-    CrcErrors at 0x4000 {}
-    /// Frames with errors of the PHY.
-    ReceiveErrors at 0x400c {}
-    /// Frames for which there was no space in the card.
-    Missed at 0x4010 {}
-    /// Frames that collided too often.
-    ExcessiveCollisions at 0x4018 {}
-    /// Frames that found no descriptor, and waited in the card.
-    NoDescriptor at 0x40a0 {}
-    /// Frames below 64 bytes.
-    Undersized at 0x40a4 {}
-    /// Frames longer than what is received.
-    Oversized at 0x40ac {}
-    /// What is summed of what is received (10.2.5.15).
-    ReceiveChecksums at 0x5000 {
-        /// Nothing.
-        NONE = 0;
-        /// IPv4 headers, and TCP and UDP.
-        ALL = 0b11 << 8;
-    }
     /// How what is received is reported (10.2.5.16).
     ReceiveReports at 0x5008 {
         /// TCP's acknowledgements are no cause of interrupts.
@@ -251,15 +106,6 @@ registers! {
         /// Descriptors are written back in their extended form.
         EXTENDED = 1 << 15;
     }
-    /// The station's address: its first four bytes (10.2.5.22).
-    AddressLow at 0x5400 {}
-    /// Its last two (10.2.5.23).
-    AddressHigh at 0x5404 {
-        /// It counts.
-        VALID = 1 << 31;
-    }
-    /// Several queues for receiving (10.2.5): none but the first.
-    ReceiveQueues at 0x5818 {}
     /// Control of PCI Express (10.2.2).
     BusControl at 0x5b00 {
         /// Reserved, and to be one (errata).
@@ -269,65 +115,5 @@ registers! {
     BusControl2 at 0x5b64 {
         /// Without it, completions that come late while the link saves power (ASPM) can stop what is sent (errata).
         RESERVED_ONE = 1 << 0;
-    }
-}
-
-/// From one of the 16 addresses to the next.
-pub(super) const ADDRESS_STRIDE: usize = 8;
-pub(super) const ADDRESSES: usize = 16;
-
-/// The table of groups (10.2.5.21): its place and its words.
-pub(super) const GROUPS: usize = 0x5200;
-pub(super) const GROUP_WORDS: usize = 128;
-
-/// Registers of the PHY (IEEE 802.3, clause 22.2.4).
-pub(super) mod phy {
-    /// Basic control.
-    pub(in crate::e1000e) const CONTROL: u32 = 0;
-    /// In basic control: negotiate again, sleep, negotiate.
-    pub(in crate::e1000e) const RESTART: u16 = 1 << 9;
-    pub(in crate::e1000e) const POWER_DOWN: u16 = 1 << 11;
-    pub(in crate::e1000e) const NEGOTIATE: u16 = 1 << 12;
-}
-
-impl PhyAccess {
-    /// A read of one of its registers.
-    pub(super) const fn read(register: u32) -> Self {
-        Self(Self::READ.0 | register << 16)
-    }
-
-    /// A write.
-    pub(super) const fn write(register: u32, value: u16) -> Self {
-        Self(Self::WRITE.0 | register << 16 | value as u32)
-    }
-
-    /// What was read.
-    pub(super) const fn data(self) -> u16 {
-        self.0 as u16
-    }
-}
-
-/// Registers by their types.
-#[derive(Clone, Debug)]
-pub(super) struct Typed<R>(pub(super) R);
-
-impl<R: Registers> Typed<R> {
-    pub(super) fn read<T: Register>(&self) -> T {
-        T::new(self.0.read32(T::OFFSET))
-    }
-
-    #[inline(always)]
-    pub(super) fn write<T: Register>(&self, value: T) {
-        self.0.write32(T::OFFSET, value.bits());
-    }
-
-    /// Has these causes interrupt, even if they came up before.
-    pub(super) fn unmask(&self, causes: InterruptCause) {
-        self.write(InterruptUnmask(causes.0));
-    }
-
-    /// Has them interrupt no more.
-    pub(super) fn mask(&self, causes: InterruptCause) {
-        self.write(InterruptMask(causes.0));
     }
 }

@@ -4,12 +4,12 @@ use crate::bench::Bench;
 use crate::setting::Lanes;
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
-use warmlane_pci::e1000e::look::{DescriptorWords, Received, plain_frames};
+use warmlane_pci::intel::look::{DescriptorWords, Received, plain_frames};
 
 pub(super) const BENCHES: &[Bench] = &[Bench {
     name: "card-look",
     unit: "descriptor",
-    sentence: "look which descriptors of Intel's 82574 are of whole frames, up to --burst at a time, all of which are",
+    sentence: "look which descriptors of Intel's 82574 or 82576 are of whole frames, up to --burst at a time, all of which are",
     lanes: Lanes::One,
     prepare: |setting| {
         let burst = setting.burst.unwrap_or(32).clamp(1, SIZE);

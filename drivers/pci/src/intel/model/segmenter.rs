@@ -1,39 +1,21 @@
 //! How a card cuts what is too long for a frame.
 
-use crate::e1000e::descriptor::DataDescriptor;
-
-/// How a frame is to be cut (7.2.10, 7.3).
+/// How a frame is to be cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segmenter {
-    network: usize,
-    network_field: usize,
-    network_end: usize,
-    transport: usize,
-    transport_field: usize,
-    pub(super) headers: usize,
-    size: usize,
-    payload: usize,
+pub(crate) struct Segmenter {
+    pub(crate) network: usize,
+    pub(crate) network_field: usize,
+    pub(crate) network_end: usize,
+    pub(crate) transport: usize,
+    pub(crate) transport_field: usize,
+    pub(crate) headers: usize,
+    pub(crate) size: usize,
+    pub(crate) payload: usize,
 }
 
 impl Segmenter {
-    pub(super) fn new(first: u64, second: u64) -> Self {
-        assert_eq!(second >> 24 & 0b111, 0b111, "of TCP over IPv4: {second:#x}");
-        assert_eq!(first >> 48, 0, "the checksum of TCP is up to the end of the frame");
-        let byte = |word: u64, shift: u32| (word >> shift & 0xff) as usize;
-        Self {
-            network: byte(first, 0),
-            network_field: byte(first, 8),
-            network_end: (first >> 16 & 0xffff) as usize,
-            transport: byte(first, 32),
-            transport_field: byte(first, 40),
-            headers: byte(second, 40),
-            size: (second >> 48) as usize,
-            payload: (second & DataDescriptor::LENGTH) as usize,
-        }
-    }
-
     /// The segments of a frame.
-    pub(super) fn cut(self, frame: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn cut(self, frame: &[u8]) -> Vec<Vec<u8>> {
         assert_eq!(frame.len(), self.headers + self.payload, "all that was fetched");
         assert!(self.size > 16, "segments of {}", self.size);
         let (headers, payload) = frame.split_at(self.headers);

@@ -1,50 +1,46 @@
-//! The rings as lanes and the port's thread share them.
+//! A pair of rings as lanes and the port's thread share them.
 //!
 //! A lane holds a ring's lock for the length of a burst, the thread for that of a change. So when a ring was taken away, no lane uses its memory.
 
 use super::receive::ReceiveRing;
 use super::transmit::TransmitRing;
-use std::io;
 use std::sync::Arc;
 use warmlane_driver_common::peer::Event;
 use warmlane_sync::spin::SpinLock;
 
 /// What a port's queues hold together, and the last of them drops: it stops the card.
-pub(super) type PortEnd = Arc<dyn Send + Sync>;
+pub(crate) type PortEnd = Arc<dyn Send + Sync>;
 
 /// What the card did that can't be. The ring is not to be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken(pub(super) &'static str);
+pub(crate) struct Broken(pub(crate) &'static str);
 
-/// Both rings, while the card runs.
+/// A pair of rings, while the card runs.
 #[derive(Debug)]
-pub(super) struct Rings<R> {
-    pub(super) receive: SpinLock<Option<ReceiveRing<R>>>,
-    pub(super) transmit: SpinLock<Option<TransmitRing<R>>>,
+pub(crate) struct Rings<Q> {
+    pub(crate) receive: SpinLock<Option<ReceiveRing<Q>>>,
+    pub(crate) transmit: SpinLock<Option<TransmitRing<Q>>>,
     broken: SpinLock<Option<Broken>>,
     /// Lanes wait for it: the card has received something, or the ring is another one.
-    pub(super) received: Event,
+    pub(crate) received: Event,
     /// Tells the port's thread.
-    pub(super) alarm: Event,
+    pub(crate) alarm: Event,
 }
 
-impl<R> Rings<R> {
-    /// None yet. The card signals `received`.
-    ///
-    /// # Errors
-    /// There are too many descriptors.
-    pub(super) fn new(received: Event) -> io::Result<Self> {
-        Ok(Self {
+impl<Q> Rings<Q> {
+    /// None yet. The card signals `received`, and lanes `alarm`.
+    pub(crate) fn new(received: Event, alarm: Event) -> Self {
+        Self {
             receive: SpinLock::new(None),
             transmit: SpinLock::new(None),
             broken: SpinLock::new(None),
             received,
-            alarm: Event::new()?,
-        })
+            alarm,
+        }
     }
 
     /// Lanes use these from now on.
-    pub(super) fn start(&self, receive: ReceiveRing<R>, transmit: TransmitRing<R>) {
+    pub(crate) fn start(&self, receive: ReceiveRing<Q>, transmit: TransmitRing<Q>) {
         *self.broken.lock() = None;
         *self.receive.lock() = Some(receive);
         *self.transmit.lock() = Some(transmit);
@@ -53,26 +49,26 @@ impl<R> Rings<R> {
     }
 
     /// No lane uses any.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         *self.receive.lock() = None;
         *self.transmit.lock() = None;
     }
 
     /// A ring in its place is not to be used any more.
     #[cold]
-    pub(super) fn break_off<T>(&self, place: &mut Option<T>, broken: Broken) {
+    pub(crate) fn break_off<T>(&self, place: &mut Option<T>, broken: Broken) {
         *place = None;
         *self.broken.lock() = Some(broken);
         self.alarm.signal();
     }
 
     /// Why a ring is not used any more, if the card gave a reason.
-    pub(super) fn broken(&self) -> Option<Broken> {
+    pub(crate) fn broken(&self) -> Option<Broken> {
         *self.broken.lock()
     }
 
     /// The link is up or down. While it is down, what is to be sent is dropped and counted.
-    pub(super) fn set_link(&self, is_up: bool) {
+    pub(crate) fn set_link(&self, is_up: bool) {
         if let Some(ring) = &mut *self.transmit.lock() {
             ring.is_link_up = is_up;
         }

@@ -1,6 +1,7 @@
 //! Packets that the card cuts.
 
 use super::*;
+use warmlane_mem::Pool;
 use warmlane_mem::{Segmentation, SegmentationKind};
 use warmlane_port::software_offload::Segments;
 
@@ -89,7 +90,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-impl Lab {
+impl<C: Played> Lab<C> {
     fn send_all(&mut self, packets: impl IntoIterator<Item = Packet>) -> usize {
         let mut burst = Burst::new();
         for packet in packets {
@@ -99,10 +100,10 @@ impl Lab {
     }
 }
 
-#[test]
-fn long_packets_come_out_as_software_would_cut_them() {
+fn long_packets_come_out_as_software_would_cut_them<C: Played>() {
     for data_size in [2048, 512] {
-        let mut lab = Lab::with_pool(256, &PoolConfig { buffers: 2048, data_size, ..PoolConfig::default() });
+        let mut lab =
+            Lab::<C>::with_pool(256, &PoolConfig { buffers: 2048, data_size, ..PoolConfig::default() });
         for shape in shapes() {
             let packet = shape.packet(&lab.pool);
             assert_eq!(lab.send_all([packet]), 1, "{shape:?}");
@@ -121,9 +122,8 @@ fn long_packets_come_out_as_software_would_cut_them() {
     }
 }
 
-#[test]
-fn the_card_is_told_of_a_checksum_again_behind_a_packet_that_it_cuts() {
-    let mut lab = Lab::new(256);
+fn the_card_is_told_of_a_checksum_again_behind_a_packet_that_it_cuts<C: Played>() {
+    let mut lab = Lab::<C>::new(256);
     let short = || {
         let mut packet = packet(&lab.pool, &contents(1, 200));
         packet.set_checksum(Checksum::Partial { start: 34, offset: 16 });
@@ -140,9 +140,8 @@ fn the_card_is_told_of_a_checksum_again_behind_a_packet_that_it_cuts() {
     assert_eq!(state.sent.first(), state.sent.last());
 }
 
-#[test]
-fn long_packets_wait_until_the_ring_has_space_for_all_of_them() {
-    let mut lab = Lab::new(64);
+fn long_packets_wait_until_the_ring_has_space_for_all_of_them<C: Played>() {
+    let mut lab = Lab::<C>::new(64);
     lab.model.state().is_stuck = true;
     let long = || Shape { payload: 65_483, ..PLAIN };
     assert_eq!(lab.send(0, &[60; 40]), 40);
@@ -155,22 +154,20 @@ fn long_packets_wait_until_the_ring_has_space_for_all_of_them() {
     assert_eq!(state.sent[40..], long().segments(&lab.pool));
 }
 
-#[test]
-fn small_segments_take_as_few_descriptors_as_large_ones() {
+fn small_segments_take_as_few_descriptors_as_large_ones<C: Played>() {
     for size in [48, 1460] {
         let shape = Shape { size, payload: 65_483, ..PLAIN };
-        let mut lab = Lab::new(64);
+        let mut lab = Lab::<C>::new(64);
         let packet = shape.packet(&lab.pool);
         assert_eq!(lab.send_all([packet]), 1);
-        assert_eq!(lab.model.get::<TransmitTail>().bits(), 1 + 65_537_u32.div_ceil(2048), "{size}");
+        assert_eq!(lab.model.tail(Side::Transmit), 1 + 65_537_u32.div_ceil(2048), "{size}");
         assert_eq!(lab.model.state().sent, shape.segments(&lab.pool), "{size}");
         assert_eq!(lab.transmit.counters().drops().total(), 0);
     }
 }
 
-#[test]
-fn long_packets_are_not_looked_at_while_there_is_no_space_for_them() {
-    let mut lab = Lab::new(64);
+fn long_packets_are_not_looked_at_while_there_is_no_space_for_them<C: Played>() {
+    let mut lab = Lab::<C>::new(64);
     lab.model.state().is_stuck = true;
     // 20,054 bytes take ten buffers.
     assert_eq!(lab.send(0, &[60; 53]), 53);
@@ -190,14 +187,13 @@ fn set_kind(packet: &mut Packet, kind: SegmentationKind) {
     packet.set_segmentation(Some(Segmentation { kind, ..segmentation }));
 }
 
-#[test]
-fn what_the_card_cannot_segment_software_does() {
+fn what_the_card_cannot_segment_software_does<C: Played>() {
     let small = [(47, 600), (1, 128), (9, 1100)].map(|(size, payload)| Shape { payload, size, ..PLAIN });
     let huge = [HUGE, Shape { size: 9000, flags: ACK | CWR | FIN, ..HUGE }];
     let others: [(Shape, SegmentationKind); 1] = [(PLAIN, SegmentationKind::Tcp6)];
     let all = small.into_iter().chain(huge).map(|shape| (shape, SegmentationKind::Tcp4)).chain(others);
     for (shape, kind) in all {
-        let mut lab = Lab::new(64);
+        let mut lab = Lab::<C>::new(64);
         let mut burst = Burst::new();
         let mut long = shape.packet(&lab.pool);
         set_kind(&mut long, kind);
@@ -220,10 +216,9 @@ fn what_the_card_cannot_segment_software_does() {
     }
 }
 
-#[test]
-fn segments_of_software_wait_for_space_and_are_counted_if_they_never_get_it() {
+fn segments_of_software_wait_for_space_and_are_counted_if_they_never_get_it<C: Played>() {
     for is_link_lost in [true, false] {
-        let mut lab = Lab::new(64);
+        let mut lab = Lab::<C>::new(64);
         lab.model.state().is_stuck = true;
         let packet = HUGE.packet(&lab.pool);
         assert_eq!(lab.send_all([packet]), 1);
@@ -246,9 +241,8 @@ fn segments_of_software_wait_for_space_and_are_counted_if_they_never_get_it() {
     }
 }
 
-#[test]
-fn long_packets_that_cannot_be_cut_are_dropped_and_counted() {
-    let mut lab = Lab::new(64);
+fn long_packets_that_cannot_be_cut_are_dropped_and_counted<C: Played>() {
+    let mut lab = Lab::<C>::new(64);
     let changed = |change: fn(&mut Packet)| {
         let mut packet = PLAIN.packet(&lab.pool);
         change(&mut packet);
@@ -274,9 +268,8 @@ fn long_packets_that_cannot_be_cut_are_dropped_and_counted() {
     assert_eq!(lab.pool.ledger().outstanding(), 0);
 }
 
-#[test]
-fn a_card_that_says_whenever_it_likes_that_it_is_done_breaks_nothing_here() {
-    let mut lab = Lab::new(64);
+fn a_card_that_says_whenever_it_likes_that_it_is_done_breaks_nothing_here<C: Played>() {
+    let mut lab = Lab::<C>::new(64);
     lab.model.state().is_stuck = true;
     let (mut sent, mut progress, mut seed) = (0, 0, 0x9e37_79b9_u32);
     for round in 0..2000 {
@@ -303,4 +296,16 @@ fn a_card_that_says_whenever_it_likes_that_it_is_done_breaks_nothing_here() {
     let packet = PLAIN.packet(&lab.pool);
     assert_eq!(lab.send_all([packet]), 1);
     assert_eq!(lab.model.state().sent, PLAIN.segments(&lab.pool));
+}
+
+on_all_cards! {
+    long_packets_come_out_as_software_would_cut_them,
+    the_card_is_told_of_a_checksum_again_behind_a_packet_that_it_cuts,
+    long_packets_wait_until_the_ring_has_space_for_all_of_them,
+    small_segments_take_as_few_descriptors_as_large_ones,
+    long_packets_are_not_looked_at_while_there_is_no_space_for_them,
+    what_the_card_cannot_segment_software_does,
+    segments_of_software_wait_for_space_and_are_counted_if_they_never_get_it,
+    long_packets_that_cannot_be_cut_are_dropped_and_counted,
+    a_card_that_says_whenever_it_likes_that_it_is_done_breaks_nothing_here,
 }

@@ -1,10 +1,9 @@
 //! A port on a card: the card with its rings, as the thread that looks after it knows them.
 
 use super::chip::{Chip, Problem, Setup};
-use super::counters::{CardCounters, collect};
+use super::counters::CardCounters;
 use super::memory::RingMemory;
 use super::receive::{CardReceive, ReceiveRing};
-use super::registers::{BYTES, Typed};
 use super::rings::{Broken, Rings};
 use super::transmit::{CardTransmit, OFFLOADS, TransmitRing};
 use crate::address::PciAddress;
@@ -17,15 +16,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
-use warmlane_port::{Capabilities, Layered, Offloads, Port, TransmitOffloads};
+use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_virtio::bus::is_ring_size;
 
-/// Interrupts that are used: of changes, and of what was received, in the order of [`InterruptVectors`](super::registers::InterruptVectors).
-const VECTORS: u32 = 2;
+/// Interrupts that are used besides those of queues: of changes.
+const CHANGES: usize = 1;
 
-/// Bytes of an Ethernet header, and of a VLAN tag, which a frame may have besides its packet.
+/// Bytes of an Ethernet header, of a VLAN tag, and of a check sequence, which a frame may have besides its packet.
 const HEADER: u32 = 14;
 const TAG: u32 = 4;
+const CHECK_SEQUENCE: u32 = 4;
 
 /// Bytes of an IP packet: those that any port carries, and the most that this one can.
 const USUAL_MTU: u32 = 1500;
@@ -38,10 +38,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STUCK: Duration = Duration::from_secs(5);
 
 /// A card that answers.
-struct Card {
+struct Card<C> {
     vfio: VfioDevice,
     space: ConfigSpace,
-    chip: Chip<Window>,
+    chip: C,
+    /// Queues that it has, and an interrupt for each.
+    queues: usize,
 }
 
 fn wrong(address: PciAddress) -> impl Fn(Problem) -> PciError {
@@ -52,23 +54,24 @@ fn failed(address: PciAddress, action: &'static str) -> impl Fn(std::io::Error) 
     move |source| PciError::Vfio { address, action, source }
 }
 
-impl Card {
+impl<C: Chip<Window>> Card<C> {
     fn new(vfio: VfioDevice) -> Result<Self, PciError> {
         let address = vfio.address();
         let space = vfio.config().map_err(failed(address, "find its configuration"))?;
         let vectors = vfio.count_interrupts().map_err(failed(address, "ask for its interrupts"))?;
-        if vectors < VECTORS {
+        let queues = (vectors as usize).saturating_sub(CHANGES).min(C::MOST_QUEUES);
+        if queues == 0 {
             return Err(wrong(address)("it has too few interrupts (MSI-X, 2 are needed)".to_owned()));
         }
         space.enable_registers().map_err(failed(address, "switch it on"))?;
         let bar = Arc::new(vfio.bar(0).map_err(failed(address, "map its registers"))?);
-        let window = Window::new(&bar, 0, BYTES)
+        let window = Window::new(&bar, 0, C::REGISTER_BYTES)
             .ok_or_else(|| wrong(address)(format!("it has only {} bytes of registers", bar.length())))?;
-        Ok(Self { vfio, space, chip: Chip { registers: Typed(window) } })
+        Ok(Self { vfio, space, chip: C::new(window), queues })
     }
 }
 
-impl Stoppable for Card {
+impl<C: Chip<Window>> Stoppable for Card<C> {
     fn reset(&self) -> bool {
         self.chip.reset().is_ok()
     }
@@ -85,21 +88,21 @@ impl Stoppable for Card {
 /// What a card has while it runs; dropped in this order.
 struct Running {
     /// The card's.
-    _given: DeviceMemory,
-    /// This process's.
-    memory: Arc<RingMemory>,
+    _given: Vec<DeviceMemory>,
+    /// This process's, one for each pair of rings.
+    memories: Vec<Arc<RingMemory>>,
 }
 
 /// When a card was last seen to send.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     progress: Option<u64>,
     since: Option<Instant>,
 }
 
 impl Watch {
     /// Notes how much the card has sent; `None`: it has nothing to send. Says whether it has sent no more for too long.
-    pub(super) fn is_stuck(&mut self, progress: Option<u64>, now: Instant) -> bool {
+    pub(crate) fn is_stuck(&mut self, progress: Option<u64>, now: Instant) -> bool {
         if progress.is_none() || progress != self.progress {
             *self = Self { progress, since: Some(now) };
         }
@@ -115,80 +118,92 @@ struct Wanted {
 }
 
 /// What is known of a card, and its rings while it runs.
-struct Attendance {
-    rings: Arc<Rings<Window>>,
+struct Attendance<C: Chip<Window>> {
+    rings: Vec<Arc<Rings<C::Queue>>>,
     wanted: Wanted,
     events: Arc<Events>,
+    alarm: Event,
     counters: CardCounters,
-    watch: Watch,
+    /// One for each pair of rings.
+    watches: Vec<Watch>,
     mac: Option<[u8; 6]>,
 }
 
-impl Attended for Attendance {
-    type Card = Card;
+impl<C: Chip<Window>> Attended for Attendance<C> {
+    type Card = Card<C>;
     type Running = Running;
 
     const PERIOD: Duration = PERIOD;
 
-    fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
+    fn start(&mut self, card: &Card<C>, running: &mut Option<Running>) -> Result<bool, PciError> {
         let address = card.vfio.address();
         let wrong = wrong(address);
         card.space.enable_registers().map_err(failed(address, "switch it on"))?;
         card.chip.reset().map_err(&wrong)?;
-        self.mac = card.chip.address();
-        let mut given = None;
-        let memory = RingMemory::new(&self.wanted.name, self.wanted.ring_size, |mapping| {
-            Ok(given.insert(DeviceMemory::new(&card.vfio, mapping)?).address())
-        })?;
-        let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
-        let memory = Arc::new(memory);
-        *running = Some(Running { _given: given, memory: Arc::clone(&memory) });
+        self.mac = card.chip.registers().address();
+        let (mut given, mut memories) = (Vec::new(), Vec::new());
+        for _ in &self.rings {
+            let memory = RingMemory::new(&self.wanted.name, self.wanted.ring_size, |mapping| {
+                let memory = DeviceMemory::new(&card.vfio, mapping)?;
+                let address = memory.address();
+                given.push(memory);
+                Ok(address)
+            })?;
+            memories.push(Arc::new(memory));
+        }
+        *running = Some(Running { _given: given, memories: memories.clone() });
         card.space.enable_memory_access().map_err(failed(address, "let it access memory"))?;
-        let interrupts = [self.events.config.clone(), self.events.receive.clone()];
+        let received = self.rings.iter().map(|rings| &rings.received);
+        let interrupts: Vec<_> = std::iter::once(&self.events.config).chain(received).cloned().collect();
         card.vfio.set_interrupts(&interrupts).map_err(failed(address, "set up its interrupts"))?;
-        card.chip.start(&memory, self.wanted.setup).map_err(&wrong)?;
-        let is_link_up = card.chip.is_link_up();
-        let registers = || card.chip.registers.clone();
-        let transmit = TransmitRing::new(&memory, registers(), is_link_up);
-        self.rings.start(ReceiveRing::new(&memory, registers()), transmit);
-        self.watch = Watch::default();
+        card.chip.start(&memories, self.wanted.setup).map_err(&wrong)?;
+        let is_link_up = card.chip.registers().is_link_up();
+        for (number, (rings, memory)) in self.rings.iter().zip(&memories).enumerate() {
+            let queue = || card.chip.queue(number);
+            let transmit = TransmitRing::new(memory, queue(), is_link_up);
+            rings.start(ReceiveRing::new(memory, queue()), transmit);
+        }
+        self.watches = self.rings.iter().map(|_| Watch::default()).collect();
         Ok(is_link_up)
     }
 
     fn close_rings(&mut self) {
-        self.rings.stop();
+        self.rings.iter().for_each(|rings| rings.stop());
     }
 
-    fn look(&mut self, card: &Card, _running: &Running) -> Result<bool, &'static str> {
-        if let Some(Broken(reason)) = self.rings.broken() {
+    fn look(&mut self, card: &Card<C>, _running: &Running) -> Result<bool, &'static str> {
+        if let Some(Broken(reason)) = self.rings.iter().find_map(|rings| rings.broken()) {
             return Err(reason);
         }
-        if !card.chip.is_running() {
+        let registers = card.chip.registers();
+        if !registers.is_running() {
             return Err("somebody else has reset it");
         }
         // In this order: of what changes behind it, it interrupts again.
         card.chip.acknowledge_changes();
-        let is_link_up = card.chip.is_link_up();
-        self.rings.set_link(is_link_up);
-        collect(&card.chip.registers, &self.counters);
-        // Without a link nothing is sent.
-        let progress = self.rings.transmit.lock().as_mut().and_then(TransmitRing::progress);
-        if self.watch.is_stuck(progress.filter(|_| is_link_up), Instant::now()) {
-            return Err("it sends nothing of what it has to send");
+        let is_link_up = registers.is_link_up();
+        card.chip.collect(self.rings.len(), &self.counters);
+        for (rings, watch) in self.rings.iter().zip(&mut self.watches) {
+            rings.set_link(is_link_up);
+            // Without a link nothing is sent.
+            let progress = rings.transmit.lock().as_mut().and_then(TransmitRing::progress);
+            if watch.is_stuck(progress.filter(|_| is_link_up), Instant::now()) {
+                return Err("it sends nothing of what it has to send");
+            }
         }
         Ok(is_link_up)
     }
 
     fn alarm(&self) -> &Event {
-        &self.rings.alarm
+        &self.alarm
     }
 }
 
-/// Opens a port on a card.
+/// Opens a port on a card, with as many queues as are wanted, if it has so many.
 ///
 /// # Errors
 /// [`PciError`] says what is wrong with the options or the card, and the remedy.
-pub(crate) fn open(
+pub(crate) fn open<C: Chip<Window>>(
     options: &PciOptions,
     environment: &Environment<'_>,
     // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
@@ -206,20 +221,29 @@ pub(crate) fn open(
     if mtu > LARGEST_MTU {
         return Err(PciError::Mtu { address, mtu, largest: LARGEST_MTU });
     }
-    let setup =
-        Setup { is_jumbo: mtu > USUAL_MTU, is_promiscuous: promiscuous, looks_at_checksums: offloads };
-    let events = Events::new()?;
-    let rings = Arc::new(Rings::new(events.receive.clone()).map_err(PciError::Thread)?);
+    let longest = mtu + HEADER + TAG;
+    let setup = Setup {
+        longest: longest + CHECK_SEQUENCE,
+        is_promiscuous: promiscuous,
+        looks_at_checksums: offloads,
+    };
+    let (events, alarm) = (Events::new()?, Event::new().map_err(PciError::Thread)?);
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
-    let card = Card::new(vfio)?;
+    let card = Card::<C>::new(vfio)?;
+    let rings = (0..environment.queues.clamp(1, card.queues)).map(|_| {
+        let received = Event::new().map_err(PciError::Thread)?;
+        Ok(Arc::new(Rings::new(received, alarm.clone())))
+    });
+    let rings = rings.collect::<Result<Vec<_>, PciError>>()?;
     let attendance = Attendance {
-        rings: Arc::clone(&rings),
+        rings: rings.clone(),
         wanted: Wanted { name: environment.name.clone(), ring_size, setup },
         events: Arc::clone(&events),
+        alarm,
         counters: CardCounters::new(),
-        watch: Watch::default(),
+        watches: Vec::new(),
         mac: None,
     };
     let counted = attendance.counters.view();
@@ -230,13 +254,20 @@ pub(crate) fn open(
         notes.push(vfio::warning(address));
     }
     let running = worker.running.as_ref();
-    notes.extend(running.and_then(|running| running.memory.fallback()).map(str::to_owned));
+    notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));
     let mac = worker.attended.mac;
     let end = worker.spawn()?;
-    let receive = CardReceive::new(Arc::clone(&rings), environment.pool.region(), counted, Arc::clone(&end));
     let (receive_checksums, does) =
         if offloads { (Layered::OUTER, OFFLOADS) } else { (Layered::NONE, TransmitOffloads::NONE) };
-    let transmit = CardTransmit::new(rings, (mtu + HEADER + TAG) as usize, does, end);
+    let (mut receive, mut transmit) =
+        (Vec::<Box<dyn ReceiveQueue>>::new(), Vec::<Box<dyn TransmitQueue>>::new());
+    for (number, rings) in rings.into_iter().enumerate() {
+        // What the card counts is counted by one of its queues.
+        let counted = (number == 0).then(|| counted.clone());
+        let (region, end) = (environment.pool.region(), Arc::clone(&end));
+        receive.push(Box::new(CardReceive::new(Arc::clone(&rings), region, counted, Arc::clone(&end))));
+        transmit.push(Box::new(CardTransmit::new(rings, longest as usize, does, end)));
+    }
     Ok(Port {
         name: environment.name.clone(),
         driver: "pci",
@@ -248,8 +279,8 @@ pub(crate) fn open(
             notes,
             ..Capabilities::default()
         },
-        receive: vec![Box::new(receive)],
-        transmit: vec![Box::new(transmit)],
+        receive,
+        transmit,
     })
 }
 

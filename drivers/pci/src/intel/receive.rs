@@ -5,9 +5,8 @@ use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
 use super::look::plain_frames;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
-use super::registers::{InterruptCause, ReceiveTail, Register as _, Status, Typed};
+use super::queue::Queue;
 use super::rings::{Broken, PortEnd, Rings};
-use crate::vfio::Registers;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +24,7 @@ const REFILL: u16 = 32;
 /// How many frames ahead data is fetched.
 const AHEAD: usize = 8;
 
-/// Buffers of one frame at most: the card receives none of more than 16,384 bytes (10.2.5.1).
+/// Buffers of one frame at most: the 82574 receives none of more than 16,384 bytes (10.2.5.1), the 82576 none of more than 9,728.
 const MAXIMUM_PIECES: usize = 16_384 / BUFFER_BYTES as usize + 1;
 
 const BAD_LENGTH: Broken = Broken("a frame with more bytes than its buffer has");
@@ -33,9 +32,9 @@ const ENDLESS: Broken = Broken("a frame in more buffers than there can be");
 
 /// The ring that the card fills.
 #[derive(Debug)]
-pub(super) struct ReceiveRing<R> {
+pub(crate) struct ReceiveRing<Q> {
     memory: Arc<RingMemory>,
-    registers: Typed<R>,
+    queue: Q,
     /// The next that the card is to be done with.
     next: u16,
     /// The first that isn't the card's, as far as it knows: one is always left out, or a full ring would look like an empty one.
@@ -53,7 +52,7 @@ enum Slow {
 }
 
 /// Where packets are copied to.
-pub(super) struct Intake {
+pub(crate) struct Intake {
     region: Region,
     indices: Box<[u32; BURST_CAPACITY]>,
     heads: Box<[Received; BURST_CAPACITY]>,
@@ -61,7 +60,7 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    pub(super) fn new(region: Region) -> Self {
+    pub(crate) fn new(region: Region) -> Self {
         Self {
             region,
             indices: Box::new([0; BURST_CAPACITY]),
@@ -71,10 +70,10 @@ impl Intake {
     }
 }
 
-impl<R: Registers> ReceiveRing<R> {
+impl<Q: Queue> ReceiveRing<Q> {
     /// Gives the card, which receives and has nothing yet, all descriptors.
-    pub(super) fn new(memory: &Arc<RingMemory>, registers: Typed<R>) -> Self {
-        let mut ring = Self { memory: Arc::clone(memory), registers, next: 0, tail: 0 };
+    pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q) -> Self {
+        let mut ring = Self { memory: Arc::clone(memory), queue, next: 0, tail: 0 };
         for position in 0..memory.size() {
             ring.renew(position);
         }
@@ -112,7 +111,7 @@ impl<R: Registers> ReceiveRing<R> {
         let tail = self.next.wrapping_sub(1) & self.memory.mask();
         if tail.wrapping_sub(self.tail) & self.memory.mask() >= least {
             // Behind all that was stored: registers are in order with memory.
-            self.registers.write(ReceiveTail::new(tail.into()));
+            self.queue.set_receive_tail(tail);
             self.tail = tail;
         }
     }
@@ -145,7 +144,7 @@ impl<R: Registers> ReceiveRing<R> {
 
     /// Takes what there is, as far as the burst has space and the pool buffers.
     #[inline]
-    pub(super) fn receive(&mut self, burst: &mut Burst, intake: &mut Intake) -> Result<(), Broken> {
+    pub(crate) fn receive(&mut self, burst: &mut Burst, intake: &mut Intake) -> Result<(), Broken> {
         let room = intake.region.data_size().min(usize::from(BUFFER_BYTES)) as u16;
         while burst.space() > 0 {
             let wanted = burst.space().min(BURST_CAPACITY);
@@ -241,17 +240,13 @@ impl<R: Registers> ReceiveRing<R> {
     /// Has the card interrupt when it receives something from now on. Says whether something waits already, of which it won't.
     fn arm(&mut self) -> bool {
         self.tell(1);
-        // What was taken by polling is no reason to wake up; what comes between the two is one.
-        self.registers.write(InterruptCause::RECEIVED);
-        self.registers.unmask(InterruptCause::RECEIVED);
-        // Both are on their way until something is read behind them (PCI Express Base Specification, "Transaction Ordering"). What the card receives before they
-        // are there interrupts nobody, so only then is it looked for.
-        let _: Status = self.registers.read();
+        // What the card receives before it hears of it interrupts nobody, so only then is it looked for.
+        self.queue.arm();
         self.done(0).is_some()
     }
 
     fn disarm(&self) {
-        self.registers.mask(InterruptCause::RECEIVED);
+        self.queue.disarm();
     }
 }
 
@@ -299,18 +294,24 @@ impl Work for Copies<'_> {
 }
 
 /// The queue of a port. The ring behind it comes and goes with the card.
-pub(super) struct CardReceive<R> {
-    rings: Arc<Rings<R>>,
+pub(crate) struct CardReceive<Q> {
+    rings: Arc<Rings<Q>>,
     intake: Intake,
-    card: CardCountersView,
+    /// What the card counts, by one of its queues.
+    card: Option<CardCountersView>,
     /// The card interrupts when it receives something, since somebody may wait.
     is_armed: bool,
     /// Dropped last: the port's end.
     _end: PortEnd,
 }
 
-impl<R: Registers> CardReceive<R> {
-    pub(super) fn new(rings: Arc<Rings<R>>, region: Region, card: CardCountersView, end: PortEnd) -> Self {
+impl<Q: Queue> CardReceive<Q> {
+    pub(crate) fn new(
+        rings: Arc<Rings<Q>>,
+        region: Region,
+        card: Option<CardCountersView>,
+        end: PortEnd,
+    ) -> Self {
         Self { rings, intake: Intake::new(region), card, is_armed: false, _end: end }
     }
 
@@ -324,7 +325,7 @@ impl<R: Registers> CardReceive<R> {
     }
 }
 
-impl<R: Registers + Send + Sync> ReceiveQueue for CardReceive<R> {
+impl<Q: Queue> ReceiveQueue for CardReceive<Q> {
     #[inline]
     fn receive(&mut self, burst: &mut Burst) -> usize {
         if self.is_armed {
@@ -356,6 +357,6 @@ impl<R: Registers + Send + Sync> ReceiveQueue for CardReceive<R> {
     queue_report!(always running, intake.counters);
 
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
-        vec![Box::new(self.card.clone())]
+        self.card.iter().map(|card| Box::new(card.clone()) as Box<dyn Source>).collect()
     }
 }

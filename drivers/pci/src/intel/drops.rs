@@ -4,7 +4,7 @@ use warmlane_port::drop_reasons;
 
 drop_reasons! {
     /// Why a frame that came in went nowhere.
-    pub(super) enum ReceiveDrop {
+    pub(crate) enum ReceiveDrop {
         /// The card says that the frame is damaged.
         Damaged: "damaged", Loss;
         /// The frame is shorter than an Ethernet header.
@@ -16,7 +16,7 @@ drop_reasons! {
 
 drop_reasons! {
     /// Why a packet was not sent.
-    pub(super) enum TransmitDrop {
+    pub(crate) enum TransmitDrop {
         /// The link is down, or the card is not there.
         NotConnected: "not-connected", Warning;
         /// The frame is longer than the port's largest packet (its `mtu`) with an Ethernet header and a VLAN tag.

@@ -2,13 +2,12 @@
 //! before it.
 
 use super::counters::CardSoftwareCounters;
-use super::descriptor::{ChecksumContext, DataDescriptor, HEADER_BYTES, Offload};
+use super::descriptor::{Context, DataDescriptor, HEADER_BYTES, Offload, Piece};
 use super::drops::TransmitDrop;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
-use super::registers::{Register as _, TransmitTail, Typed};
+use super::queue::Queue;
 use super::rings::{PortEnd, Rings};
-use super::segmentation::{Part, SoftwareSegments, TsoPacket};
-use crate::vfio::Registers;
+use super::segmentation::{Part, Rest, SoftwareSegments, TsoPacket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +25,7 @@ const REPORT_EACH: u16 = 32;
 
 /// What the card does for packets: checksums and segmentation over IPv4. It could do the same over IPv6, but not the only one there is to try it on (QEMU 7.2 takes the
 /// pseudo header for IPv4's, unless what it sends to completes checksums itself).
-pub(super) const OFFLOADS: TransmitOffloads = TransmitOffloads {
+pub(crate) const OFFLOADS: TransmitOffloads = TransmitOffloads {
     checksums: Layered {
         outer: Transports { tcp4: true, udp4: true, ..Transports::NONE },
         inner: Transports::NONE,
@@ -37,9 +36,9 @@ pub(super) const OFFLOADS: TransmitOffloads = TransmitOffloads {
 
 /// The ring that the card empties.
 #[derive(Debug)]
-pub(super) struct TransmitRing<R> {
+pub(crate) struct TransmitRing<Q> {
     memory: Arc<RingMemory>,
-    registers: Typed<R>,
+    queue: Q,
     /// The next to be filled.
     next: u16,
     /// The first that the card may not be done with.
@@ -51,8 +50,8 @@ pub(super) struct TransmitRing<R> {
     /// How many there are behind the last of those.
     unreported: u16,
     /// What the card was last told of checksums.
-    checksum_context: Option<ChecksumContext>,
-    pub(super) is_link_up: bool,
+    checksum_context: Option<Context>,
+    pub(crate) is_link_up: bool,
 }
 
 /// What was sent of a burst.
@@ -77,18 +76,18 @@ enum Taken {
 }
 
 /// What a queue counts.
-pub(super) struct TransmitCounters {
+pub(crate) struct TransmitCounters {
     queue: QueueCounters<TransmitDrop>,
-    pub(super) software: CardSoftwareCounters,
+    pub(crate) software: CardSoftwareCounters,
 }
 
-impl<R: Registers> TransmitRing<R> {
+impl<Q: Queue> TransmitRing<Q> {
     /// Of a card that sends, and has nothing to send yet.
-    pub(super) fn new(memory: &Arc<RingMemory>, registers: Typed<R>, is_link_up: bool) -> Self {
+    pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q, is_link_up: bool) -> Self {
         let reports = VecDeque::with_capacity(memory.size().into());
         Self {
             memory: Arc::clone(memory),
-            registers,
+            queue,
             next: 0,
             oldest: 0,
             reclaimed: 0,
@@ -128,7 +127,7 @@ impl<R: Registers> TransmitRing<R> {
 
     /// How many descriptors the card has been done with so far, if it has more to send. Called from time to time: with one that is stuck, it stays the same. (The
     /// position in the ring would not tell: it may be the same after a whole turn.)
-    pub(super) fn progress(&mut self) -> Option<u64> {
+    pub(crate) fn progress(&mut self) -> Option<u64> {
         self.reclaim();
         (self.pending() > 0).then_some(self.reclaimed)
     }
@@ -171,7 +170,7 @@ impl<R: Registers> TransmitRing<R> {
             // The last of a burst is reported, or what is idle would never be known to be done.
             self.report(self.next.wrapping_sub(1) & self.memory.mask());
             // Behind all that was stored, see `ReceiveRing::tell`.
-            self.registers.write(TransmitTail::new(self.next.into()));
+            self.queue.set_transmit_tail(self.next);
         }
     }
 
@@ -191,7 +190,7 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Fills the next descriptor.
     #[inline(always)]
-    fn write(&mut self, [first, second]: [u64; 2]) {
+    fn write(&mut self, [first, second]: Context) {
         self.memory.word(Side::Transmit, self.next, Word::First).store(first, Ordering::Relaxed);
         self.word(self.next).store(second, Ordering::Relaxed);
         self.next = self.next.wrapping_add(1) & self.memory.mask();
@@ -200,11 +199,11 @@ impl<R: Registers> TransmitRing<R> {
 
     /// Fills a descriptor for what was put in its buffer.
     #[inline(always)]
-    fn post(&mut self, length: u16, is_end: bool, offload: Offload) {
+    fn post(&mut self, piece: Piece) {
         let position = self.next;
         let address = self.memory.buffer_address(Side::Transmit, position);
-        self.write([address, DataDescriptor::new(length, is_end, offload).0]);
-        if is_end && self.unreported >= REPORT_EACH {
+        self.write([address, Q::data(piece)]);
+        if piece.is_end && self.unreported >= REPORT_EACH {
             self.report(position);
         }
     }
@@ -228,7 +227,7 @@ impl<R: Registers> TransmitRing<R> {
         if length < usize::from(HEADER_BYTES) {
             return Err(TransmitDrop::Malformed);
         }
-        let context = match requested(packet, counters)? {
+        let context = match requested::<Q>(packet, counters)? {
             Requested::Nothing => None,
             Requested::Checksum(context) => Some(context),
             Requested::Segmentation(how) => return self.take_long(packet, how, limit),
@@ -241,7 +240,7 @@ impl<R: Registers> TransmitRing<R> {
             return Ok(Taken::Full);
         }
         if let Some(context) = context.filter(|_| is_new) {
-            self.write(context.words());
+            self.write(context);
             self.checksum_context = Some(context);
         }
         let offload = if context.is_some() { Offload::Checksum } else { Offload::None };
@@ -258,7 +257,7 @@ impl<R: Registers> TransmitRing<R> {
         if !self.has_space(about.min(all)) {
             return Ok(Taken::Full);
         }
-        let tso = TsoPacket::new(packet, how, limit)?;
+        let tso = TsoPacket::new::<Q>(packet, how, limit)?;
         // More than the ring has go out segment by segment.
         let Some(tso) = tso.filter(|tso| tso.descriptors() <= all) else { return Ok(Taken::ForSoftware) };
         if !self.has_space(tso.descriptors()) {
@@ -267,11 +266,11 @@ impl<R: Registers> TransmitRing<R> {
         if let Some(first) = &tso.first {
             self.copy_part(packet, first, Offload::None);
         }
-        if let Some((context, rest)) = &tso.rest {
-            self.write(context.words());
+        if let Some(Rest { context, payload, part }) = &tso.rest {
+            self.write(*context);
             // It takes the place of what the card was told of checksums.
             self.checksum_context = None;
-            self.copy_part(packet, rest, Offload::Segmentation);
+            self.copy_part(packet, part, Offload::Segmentation { payload: *payload });
         }
         Ok(Taken::Sent(packet.packet_length()))
     }
@@ -289,7 +288,9 @@ impl<R: Registers> TransmitRing<R> {
             // SAFETY: a buffer has BUFFER_BYTES; the ring holds the memory, and nobody else on this side refers to it. Packets are in other memory.
             let target = unsafe { shared_mut(self.memory.buffer(Side::Transmit, self.next), length) };
             vector.copy(target, packet.data());
-            return self.post(length as u16, true, offload);
+            let frame = length as u32;
+            let piece = Piece { length: length as u16, is_first: true, is_end: true, frame, offload };
+            return self.post(piece);
         }
         let copy = |target: &mut [u8], source: &[u8]| {
             vector.copy(target, source);
@@ -307,7 +308,7 @@ impl<R: Registers> TransmitRing<R> {
         copy: impl Fn(&mut [u8], &[u8]),
     ) {
         let most = usize::from(BUFFER_BYTES);
-        let (mut left, mut filled) = (length, 0);
+        let (mut left, mut filled, mut is_first) = (length, 0, true);
         for mut data in data {
             while !data.is_empty() {
                 let (now, later) = data.split_at(data.len().min(most - filled));
@@ -318,8 +319,9 @@ impl<R: Registers> TransmitRing<R> {
                 copy(target, now);
                 (filled, left, data) = (filled + now.len(), left - now.len(), later);
                 if filled == most || left == 0 {
-                    self.post(filled as u16, left == 0, offload);
-                    filled = 0;
+                    let (length, frame) = (filled as u16, length as u32);
+                    self.post(Piece { length, is_first, is_end: left == 0, frame, offload });
+                    (filled, is_first) = (0, false);
                 }
             }
         }
@@ -329,18 +331,21 @@ impl<R: Registers> TransmitRing<R> {
 /// What a packet leaves to the card.
 enum Requested {
     Nothing,
-    Checksum(ChecksumContext),
+    Checksum(Context),
     Segmentation(Segmentation),
 }
 
 #[inline(always)]
-fn requested(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
-    if packet.has_work_left() { look_closer(packet, counters) } else { Ok(Requested::Nothing) }
+fn requested<Q: Queue>(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
+    if packet.has_work_left() { look_closer::<Q>(packet, counters) } else { Ok(Requested::Nothing) }
 }
 
 /// Does what the card can't, but for segmentation.
 #[inline(never)]
-fn look_closer(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
+fn look_closer<Q: Queue>(
+    packet: &mut Packet,
+    counters: &TransmitCounters,
+) -> Result<Requested, TransmitDrop> {
     if matches!(packet.vlan(), Vlan::Insert(_)) {
         return Err(TransmitDrop::NotDone);
     }
@@ -348,7 +353,7 @@ fn look_closer(packet: &mut Packet, counters: &TransmitCounters) -> Result<Reque
         return Ok(Requested::Segmentation(segmentation));
     }
     let Checksum::Partial { start, offset } = packet.checksum() else { return Err(TransmitDrop::NotDone) };
-    if let Some(context) = ChecksumContext::new(start, offset) {
+    if let Some(context) = Q::checksum(packet, start, offset) {
         return Ok(Requested::Checksum(context));
     }
     complete_checksum(packet).map_err(|_| TransmitDrop::NotDone)?;
@@ -357,14 +362,14 @@ fn look_closer(packet: &mut Packet, counters: &TransmitCounters) -> Result<Reque
 }
 
 /// Copies packets to buffers as far as there are some.
-struct Copies<'a, R> {
+struct Copies<'a, Q> {
     burst: &'a mut Burst,
-    ring: &'a mut TransmitRing<R>,
+    ring: &'a mut TransmitRing<Q>,
     limit: usize,
     counters: &'a TransmitCounters,
 }
 
-impl<R: Registers> Work for Copies<'_, R> {
+impl<Q: Queue> Work for Copies<'_, Q> {
     type Output = Done;
 
     #[inline(always)]
@@ -391,20 +396,20 @@ impl<R: Registers> Work for Copies<'_, R> {
 }
 
 /// The queue of a port. The ring behind it comes and goes with the card.
-pub(super) struct CardTransmit<R> {
-    rings: Arc<Rings<R>>,
+pub(crate) struct CardTransmit<Q> {
+    rings: Arc<Rings<Q>>,
     /// Bytes of the longest frame.
     limit: usize,
     offloads: TransmitOffloads,
     /// A packet whose segments go out before anything else.
     segments: Option<SoftwareSegments>,
-    pub(super) counters: TransmitCounters,
+    pub(crate) counters: TransmitCounters,
     /// Dropped last: the port's end.
     _end: PortEnd,
 }
 
-impl<R: Registers> CardTransmit<R> {
-    pub(super) fn new(rings: Arc<Rings<R>>, limit: usize, offloads: TransmitOffloads, end: PortEnd) -> Self {
+impl<Q: Queue> CardTransmit<Q> {
+    pub(crate) fn new(rings: Arc<Rings<Q>>, limit: usize, offloads: TransmitOffloads, end: PortEnd) -> Self {
         let counters =
             TransmitCounters { queue: QueueCounters::new(), software: CardSoftwareCounters::new() };
         Self { rings, limit, offloads, segments: None, counters, _end: end }
@@ -442,7 +447,7 @@ fn begin_segments(burst: &mut Burst, limit: usize, counters: &TransmitCounters) 
     }
 }
 
-impl<R: Registers + Send + Sync> TransmitQueue for CardTransmit<R> {
+impl<Q: Queue> TransmitQueue for CardTransmit<Q> {
     #[inline]
     fn transmit(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
@@ -492,7 +497,7 @@ impl<R: Registers + Send + Sync> TransmitQueue for CardTransmit<R> {
     queue_report!(always running, counters.queue);
 }
 
-impl<R> Drop for CardTransmit<R> {
+impl<Q> Drop for CardTransmit<Q> {
     fn drop(&mut self) {
         drop_segments(&mut self.segments, &self.counters.queue, TransmitDrop::Unsent);
     }

@@ -9,7 +9,7 @@ use warmlane_counters::{CounterRef, counters};
 
 counters! {
     /// Frames that a card lost, or nearly.
-    pub(super) struct CardCounters => CardCountersView {
+    pub(crate) struct CardCounters => CardCountersView {
         /// Frames lost because the card had no space for them: its lane is too slow.
         missed: Note, "packets";
         /// Frames that found no descriptor, and waited in the card.
@@ -29,7 +29,7 @@ counters! {
 
 counters! {
     /// What a queue does for a card that can't do it.
-    pub(super) struct CardSoftwareCounters => CardSoftwareCountersView {
+    pub(crate) struct CardSoftwareCounters => CardSoftwareCountersView {
         /// Packets that were segmented in software, as the card can't.
         segmented: Note, "packets";
         /// Packets whose checksum was computed in software, as the card can't.
@@ -38,7 +38,7 @@ counters! {
 }
 
 /// Adds what was counted since the last time: reading clears it.
-pub(super) fn collect(registers: &Typed<impl Registers>, counters: &CardCounters) {
+pub(crate) fn collect(registers: &Typed<impl Registers>, counters: &CardCounters) {
     fn add<T: Register>(registers: &Typed<impl Registers>, counter: CounterRef<'_>) {
         let count = registers.read::<T>().bits();
         // What is gone reads as all ones.

@@ -9,28 +9,28 @@ use std::sync::atomic::AtomicU64;
 use warmlane_sys::pages::{Mapping, MappingRequest, PagePreference};
 
 /// Bytes of each buffer: what the card takes it to have for receiving.
-pub(super) const BUFFER_BYTES: u16 = 2048;
+pub(crate) const BUFFER_BYTES: u16 = 2048;
 
-/// Bytes of a descriptor (7.1.4, 7.2.10).
-pub(super) const DESCRIPTOR_BYTES: usize = 16;
+/// Bytes of a descriptor.
+pub(crate) const DESCRIPTOR_BYTES: usize = 16;
 
 /// One of the two rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Receive,
     Transmit,
 }
 
 /// One of the two words of a descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Word {
+pub(crate) enum Word {
     First,
     Second,
 }
 
 /// Both rings, with so many descriptors each, and their buffers behind them.
 #[derive(Debug)]
-pub(super) struct RingMemory {
+pub(crate) struct RingMemory {
     mapping: Mapping,
     /// A power of two.
     size: u16,
@@ -40,7 +40,7 @@ pub(super) struct RingMemory {
 
 impl RingMemory {
     /// New memory, all zeros. `map` says at which address the card finds it.
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         size: u16,
         map: impl FnOnce(&Mapping) -> Result<u64, PciError>,
@@ -58,18 +58,18 @@ impl RingMemory {
 
     /// Descriptors of each ring.
     #[inline(always)]
-    pub(super) const fn size(&self) -> u16 {
+    pub(crate) const fn size(&self) -> u16 {
         self.size
     }
 
     /// What a position in a ring is a position modulo.
     #[inline(always)]
-    pub(super) const fn mask(&self) -> u16 {
+    pub(crate) const fn mask(&self) -> u16 {
         self.size - 1
     }
 
     /// If it is not on huge pages: what that costs, and the remedy.
-    pub(super) fn fallback(&self) -> Option<&str> {
+    pub(crate) fn fallback(&self) -> Option<&str> {
         self.mapping.fallback()
     }
 
@@ -88,20 +88,25 @@ impl RingMemory {
         buffers + (before + usize::from(position & self.mask())) * usize::from(BUFFER_BYTES)
     }
 
+    /// Bytes of the descriptors of each ring.
+    pub(crate) fn ring_bytes(&self) -> u32 {
+        u32::from(self.size) * DESCRIPTOR_BYTES as u32
+    }
+
     /// Where the card finds a ring.
-    pub(super) fn ring_address(&self, side: Side) -> u64 {
+    pub(crate) fn ring_address(&self, side: Side) -> u64 {
         self.address + self.descriptor_offset(side, 0) as u64
     }
 
     /// Where the card finds a buffer.
     #[inline(always)]
-    pub(super) fn buffer_address(&self, side: Side, position: u16) -> u64 {
+    pub(crate) fn buffer_address(&self, side: Side, position: u16) -> u64 {
         self.address + self.buffer_offset(side, position) as u64
     }
 
     /// A word of a descriptor. The card may write to it at any time.
     #[inline(always)]
-    pub(super) fn word(&self, side: Side, position: u16, word: Word) -> &AtomicU64 {
+    pub(crate) fn word(&self, side: Side, position: u16, word: Word) -> &AtomicU64 {
         let offset = self.descriptor_offset(side, position) + word as usize * size_of::<u64>();
         // SAFETY: a position below the size in one of two rings, which the mapping has room for in front of the buffers (`new`). It is page-aligned, and the
         // offset a multiple of eight. All accesses on this side are atomic, as are the card's of eight bytes or less.
@@ -110,7 +115,7 @@ impl RingMemory {
 
     /// The descriptors of a ring. The card may write to them at any time.
     #[inline(always)]
-    pub(super) fn descriptors(&self, side: Side) -> &[DescriptorWords] {
+    pub(crate) fn descriptors(&self, side: Side) -> &[DescriptorWords] {
         let offset = self.descriptor_offset(side, 0);
         // SAFETY: as in `word`: so many of each ring are in front of the buffers, and all accesses are atomic, or of vectors whose words are read again.
         unsafe {
@@ -121,7 +126,7 @@ impl RingMemory {
 
     /// A buffer, of [`BUFFER_BYTES`]. The card may write to it at any time.
     #[inline(always)]
-    pub(super) fn buffer(&self, side: Side, position: u16) -> NonNull<u8> {
+    pub(crate) fn buffer(&self, side: Side, position: u16) -> NonNull<u8> {
         // SAFETY: a position below the size in one of two rings, whose buffers the mapping has room for behind the descriptors (`new`).
         unsafe { self.mapping.as_ptr().add(self.buffer_offset(side, position)) }
     }

@@ -1,8 +1,9 @@
-//! Long packets, which the card segments (7.3), or software where the card can't.
+//! Long packets, which the card segments (7.3; 7.2.4), or software where the card can't.
 
-use super::descriptor::{DataDescriptor, TsoContext};
+use super::descriptor::{Context, Tso};
 use super::drops::TransmitDrop;
 use super::memory::BUFFER_BYTES;
+use super::queue::Queue;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use warmlane_mem::{Checksum, Packet, Segmentation, SegmentationKind};
@@ -15,9 +16,8 @@ use warmlane_wire::{IpProtocol, TcpFlags};
 /// tried with it.
 const LEAST: u16 = 48;
 
-/// What the lengths of the headers and of the rest have to fit in, in a context descriptor.
+/// What the length of the headers has to fit in.
 const MOST_HEADERS: usize = u8::MAX as usize;
-const MOST_PAYLOAD: usize = DataDescriptor::LENGTH as usize;
 
 // The card wants all headers in the first buffer, and something to be cut behind them.
 const _: () = assert!(MOST_HEADERS < BUFFER_BYTES as usize);
@@ -32,19 +32,19 @@ const TCP_FLAGS: usize = 13;
 const TCP_CHECKSUM: usize = 16;
 
 /// One frame, or one to be segmented: its headers, and where the rest is in the packet.
-pub(super) struct Part {
+pub(crate) struct Part {
     headers: [u8; MAXIMUM_HEADERS],
     length: usize,
-    pub(super) payload: Range<usize>,
+    pub(crate) payload: Range<usize>,
 }
 
 impl Part {
-    pub(super) fn headers(&self) -> &[u8] {
+    pub(crate) fn headers(&self) -> &[u8] {
         &self.headers[..self.length]
     }
 
     /// Bytes of all of it.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.length + self.payload.len()
     }
 
@@ -98,17 +98,26 @@ impl Parsed {
     }
 }
 
+/// What the card segments.
+pub(crate) struct Rest {
+    /// How.
+    pub(crate) context: Context,
+    /// Bytes behind the headers.
+    pub(crate) payload: u32,
+    pub(crate) part: Part,
+}
+
 /// A packet that the card can segment.
-pub(super) struct TsoPacket {
+pub(crate) struct TsoPacket {
     /// The first segment, if that is to be made here: the card would repeat what only the first one says of congestion, and a single segment is none to be cut.
-    pub(super) first: Option<Part>,
+    pub(crate) first: Option<Part>,
     /// The rest, for the card.
-    pub(super) rest: Option<(TsoContext, Part)>,
+    pub(crate) rest: Option<Rest>,
 }
 
 impl TsoPacket {
     /// Looks at a packet whose frames may have `limit` bytes. `None`: [`SoftwareSegments`] can do it, and the card can't.
-    pub(super) fn new(
+    pub(crate) fn new<Q: Queue>(
         packet: &Packet,
         wanted: Segmentation,
         limit: usize,
@@ -119,7 +128,7 @@ impl TsoPacket {
             || plan.is_ipv6()
             || wanted.size < LEAST
             || plan.headers() > MOST_HEADERS
-            || parsed.payload() > MOST_PAYLOAD
+            || parsed.payload() > Q::MOST_PAYLOAD
         {
             return Ok(None);
         }
@@ -127,20 +136,24 @@ impl TsoPacket {
         let is_apart = says_once || plan.count() == 1;
         let first = is_apart.then(|| parsed.segment(packet, 0));
         let begin = usize::from(is_apart);
-        let rest = (begin < plan.count()).then(|| rest(front, plan, begin, wanted.size));
-        Ok(Some(Self { first, rest }))
+        if begin == plan.count() {
+            return Ok(Some(Self { first, rest: None }));
+        }
+        let (tso, part) = rest(front, plan, begin, wanted.size);
+        let rest = Q::segmentation(tso).map(|context| Rest { context, payload: tso.payload, part });
+        Ok(rest.map(|rest| Self { first, rest: Some(rest) }))
     }
 
     /// Descriptors that it takes.
-    pub(super) fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         let first = self.first.as_ref().map_or(0, Part::buffers);
         // One is for the context.
-        first + self.rest.as_ref().map_or(0, |(_, rest)| 1 + rest.buffers())
+        first + self.rest.as_ref().map_or(0, |rest| 1 + rest.part.buffers())
     }
 }
 
 /// A packet that is segmented here: its segments one by one, each made in the card's buffers.
-pub(super) struct SoftwareSegments {
+pub(crate) struct SoftwareSegments {
     packet: Packet,
     parsed: Parsed,
     next: usize,
@@ -151,7 +164,7 @@ impl SoftwareSegments {
     ///
     /// # Errors
     /// Why it can't be, and the packet.
-    pub(super) fn new(packet: Packet, limit: usize) -> Result<Self, (TransmitDrop, Packet)> {
+    pub(crate) fn new(packet: Packet, limit: usize) -> Result<Self, (TransmitDrop, Packet)> {
         let wanted = packet.segmentation().ok_or(TransmitDrop::NotDone);
         match wanted.and_then(|wanted| Parsed::new(&packet, wanted, limit)) {
             Ok(parsed) => Ok(Self { packet, parsed, next: 0 }),
@@ -160,23 +173,23 @@ impl SoftwareSegments {
     }
 
     /// How many are still to come.
-    pub(super) fn remaining(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.parsed.plan.count() - self.next
     }
 
-    pub(super) const fn packet(&self) -> &Packet {
+    pub(crate) const fn packet(&self) -> &Packet {
         &self.packet
     }
 
     /// Buffers that the next one takes; `None` if there is none.
-    pub(super) fn next_buffers(&self) -> Option<usize> {
+    pub(crate) fn next_buffers(&self) -> Option<usize> {
         let plan = &self.parsed.plan;
         let bytes = plan.headers() + plan.payload(self.next).len();
         (self.remaining() > 0).then_some(bytes.div_ceil(BUFFER_BYTES.into()))
     }
 
     /// The next one, of those that remain.
-    pub(super) fn make_next(&mut self) -> Part {
+    pub(crate) fn make_next(&mut self) -> Part {
         let part = self.parsed.segment(&self.packet, self.next);
         self.next += 1;
         part
@@ -184,8 +197,8 @@ impl SoftwareSegments {
 }
 
 /// The segments from `begin` on, which is none or one, as the card wants them: the length and the checksum of the IP header are zero, and that of TCP is the sum
-/// of the pseudo header without a length, all of which it completes for each segment (7.3).
-fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u16) -> (TsoContext, Part) {
+/// of the pseudo header without a length, all of which it completes for each segment.
+fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u16) -> (Tso, Part) {
     let (network, transport) = (plan.network(), plan.transport());
     let payload = plan.payload(begin).start..plan.end();
     let mut headers = *front;
@@ -207,14 +220,14 @@ fn rest(front: &[u8; MAXIMUM_HEADERS], plan: &SuperFrame, begin: usize, size: u1
         put(&mut headers, at + 2, sequence as u16);
         headers[transport + TCP_FLAGS] &= !TcpFlags::CWR.0;
     }
-    let context = TsoContext {
+    let tso = Tso {
         network: network as u8,
         transport: transport as u8,
         headers: plan.headers() as u8,
         size,
         payload: payload.len() as u32,
     };
-    (context, Part { headers, length: plan.headers(), payload })
+    (tso, Part { headers, length: plan.headers(), payload })
 }
 
 fn word(bytes: &[u8; MAXIMUM_HEADERS], at: usize) -> u16 {
