@@ -3,6 +3,7 @@
 use crate::bus::{Bus, NetworkDevice, VFIO};
 use crate::e1000e::{self, E1000e};
 use crate::error::PciError;
+use crate::igb::{self, Igb};
 use crate::intel;
 use crate::options::PciOptions;
 use crate::vfio::VfioDevice;
@@ -16,7 +17,7 @@ pub struct PciDriver;
 
 impl Driver for PciDriver {
     const HELP: DriverHelp = driver_help! {
-        "pci": "A network device that the kernel doesn't drive, by VFIO: virtio, or Intel's 82574 (e1000e). \
+        "pci": "A network device that the kernel doesn't drive, by VFIO: virtio, or Intel's 82574 (e1000e) and 82576 (igb). \
             `warmlane pci` lists them, and takes and gives them. Needs root, or /dev/vfio/GROUP and \
             CAP_IPC_LOCK.";
         examples: "pci:0000:00:04.0", "pci:0000:00:04.0,take,packed=true";
@@ -43,6 +44,7 @@ impl Driver for PciDriver {
 enum Kind {
     Virtio,
     E1000e,
+    Igb,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
         match vendor {
             virtio::VENDOR if virtio::DEVICES.contains(&device) => Ok(Self::Virtio),
             intel::VENDOR if e1000e::DEVICES.contains(&device) => Ok(Self::E1000e),
+            intel::VENDOR if igb::DEVICES.contains(&device) => Ok(Self::Igb),
             _ => Err(PciError::Unknown { address, vendor, device }),
         }
     }
@@ -76,6 +79,7 @@ fn open(options: &PciOptions, environment: &Environment<'_>) -> Result<Port, Pci
     let mut port = match kind {
         Kind::Virtio => virtio::open(options, environment, taken, device),
         Kind::E1000e => intel::open::<E1000e<_>>(options, environment, taken, device),
+        Kind::Igb => intel::open::<Igb<_>>(options, environment, taken, device),
     }?;
     notes.append(&mut port.capabilities.notes);
     port.capabilities.notes = notes;
@@ -97,6 +101,7 @@ mod tests {
         };
         assert_eq!(kind(0x1af4, 0x1041).ok(), Some(Kind::Virtio));
         assert_eq!(kind(0x8086, 0x10d3).ok(), Some(Kind::E1000e));
+        assert_eq!(kind(0x8086, 0x10c9).ok(), Some(Kind::Igb));
         // Of the same makers: a disk, and another card; and numbers of one with the other's.
         for (vendor, device) in [(0x1af4, 0x1042), (0x8086, 0x100e), (0x8086, 0x1041), (0x1af4, 0x10d3)] {
             let error = kind(vendor, device).unwrap_err().to_string();

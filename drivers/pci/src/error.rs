@@ -143,8 +143,8 @@ pub enum PciError {
     },
     /// No driver of ours knows it.
     #[error(
-        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000) and Intel's \
-         82574 (8086:10d3, 8086:10f6)"
+        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000), Intel's \
+         82574 (8086:10d3, 8086:10f6) and its 82576 (8086:10c9, 8086:10e8, 8086:1526, 8086:150a)"
     )]
     Unknown {
         /// The device.

@@ -2,8 +2,8 @@
 //!
 //! - [`bus`] lists the network devices of this machine, and takes one from the kernel's driver or gives it back (sysfs).
 //! - [`vfio`] opens one that was taken: its registers, its interrupts, and memory that it may access.
-//! - [`virtio`] drives virtio network devices, with the rings of `drivers/virtio`; `e1000e` drives Intel's 82574, with what cards of Intel's have in
-//!   common ([`intel`]).
+//! - [`virtio`] drives virtio network devices, with the rings of `drivers/virtio`; `e1000e` drives Intel's 82574 and
+//!   `igb` the 82576, with what the two have in common ([`intel`]).
 //! - `worker` is the thread that looks after a device while it is driven.
 //!
 //! Promises: no system call, allocation or lock to wait for per packet. What a device says is checked before it is used; with an IOMMU it reaches no
@@ -16,6 +16,7 @@ pub mod bus;
 mod driver;
 mod e1000e;
 mod error;
+mod igb;
 pub mod intel;
 mod options;
 pub mod vfio;

@@ -180,6 +180,11 @@ impl State {
         self.words[T::place(number) / 4] = value.bits();
     }
 
+    /// Sets a register, without more.
+    pub(crate) fn put_back(&mut self, offset: usize, value: u32) {
+        self.words[offset / 4] = value;
+    }
+
     /// As after a reset: all but the link.
     fn reset(&mut self) {
         self.words.fill(0);

@@ -10,6 +10,7 @@ use super::port::Watch;
 use super::registers::{CrcErrors, Register as _};
 use super::rings::Broken;
 use crate::e1000e::E1000e;
+use crate::igb::Igb;
 use std::time::{Duration, Instant};
 use warmlane_mem::{Burst, Checksum, Packet, PoolConfig, Vlan, VlanTci};
 use warmlane_port::{ReceiveQueue as _, TransmitQueue as _};
@@ -24,6 +25,15 @@ macro_rules! on_all_cards {
                 #[test]
                 fn $name() {
                     super::$name::<super::E1000e<super::Model>>();
+                }
+            )+
+        }
+
+        mod igb {
+            $(
+                #[test]
+                fn $name() {
+                    super::$name::<super::Igb<super::Model>>();
                 }
             )+
         }
@@ -63,13 +73,14 @@ fn frames_of_all_lengths_come_and_go_as_they_are_many_times_round_the_rings<C: P
     assert_eq!(received.bytes(), lengths.iter().cycle().take(2000).sum::<usize>() as u64);
     let told = lab.model.state().tails[0];
     assert!((1..=2 + 2000 / 16).contains(&told), "told {told} times: 16 at a time, a quarter of the ring");
+    let before = lab.model.state().tails[1];
     for (number, lengths) in
         lengths.iter().copied().cycle().take(2000).collect::<Vec<_>>().chunks(40).enumerate()
     {
         assert_eq!(lab.send(number * 40, lengths), lengths.len());
     }
     let state = lab.model.state();
-    assert_eq!((state.sent.len(), state.tails[1]), (2000, 1 + 50), "told once for each burst");
+    assert_eq!((state.sent.len(), state.tails[1] - before), (2000, 50), "told once for each burst");
     for (number, frame) in state.sent.iter().enumerate() {
         assert_eq!(*frame, contents(number, lengths[number % lengths.len()]), "{number}");
     }
@@ -256,7 +267,7 @@ fn checksums_that_are_left_to_the_card_are_completed<C: Played>() {
     let mut lab = Lab::<C>::new(64);
     let (tcp, udp) = ((34, 16), (34, 6));
     // The last is farther from the start than the card can count: software does it.
-    let far = (250, 6);
+    let far = (600, 6);
     let order = [Some(tcp), None, Some(tcp), Some(udp), Some(udp), None, Some(tcp), Some(far)];
     let mut burst = Burst::new();
     // Also where the frame is in several buffers, and of an odd length.

@@ -1,0 +1,19 @@
+//! Intel's 82576 (igb), by its datasheet: "Intel 82576EB Gigabit Ethernet Controller Datasheet", revision 2.7. Sections of that are in parentheses.
+//!
+//! Up to 16 pairs of queues, over which the card spreads flows (RSS). What it has in common with others is in [`intel`](crate::intel).
+
+mod chip;
+mod descriptor;
+mod queue;
+mod registers;
+
+#[cfg(any(test, fuzzing))]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use chip::Igb;
+
+/// The 82576 with copper, which QEMU's `igb` is, with fibre, with SerDes, with four ports of copper (twice), and the 82576NS with copper and SerDes; and with four
+/// ports of SerDes. Those without copper have no PHY that answers, and are refused.
+pub(crate) const DEVICES: [u16; 4] = [0x10c9, 0x10e8, 0x1526, 0x150a];
