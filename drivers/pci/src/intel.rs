@@ -20,6 +20,8 @@ mod segmentation;
 mod transmit;
 
 #[cfg(any(test, fuzzing))]
+pub mod liar;
+#[cfg(any(test, fuzzing))]
 pub(crate) mod model;
 #[cfg(test)]
 pub(crate) mod tests;

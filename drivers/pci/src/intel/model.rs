@@ -458,6 +458,15 @@ impl Model {
         self.0.lock().unwrap()
     }
 
+    /// As it was when it was new, but for its memory.
+    pub(crate) fn reset(&self) {
+        let mut state = self.state();
+        (state.has_link, state.is_stuck) = (true, false);
+        state.sent.clear();
+        state.sent_by.clear();
+        state.reset();
+    }
+
     /// Memory for so many pairs of rings, which it has from now on instead of what it had.
     pub(crate) fn memories(&self, size: u16, pairs: usize) -> Vec<Arc<RingMemory>> {
         let memory = |number| {

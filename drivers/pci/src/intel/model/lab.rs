@@ -70,8 +70,18 @@ impl<C: Played> Lab<C> {
 
     /// As the port's thread does.
     pub(crate) fn start(&self, size: u16) {
-        let memories = self.model.memories(size, 1 + self.others.len());
         self.chip.reset().expect("it can be reset");
+        self.start_rings(size);
+    }
+
+    /// The same with a card that resets itself in no time.
+    pub(crate) fn start_at_once(&self, size: u16) {
+        self.model.reset();
+        self.start_rings(size);
+    }
+
+    fn start_rings(&self, size: u16) {
+        let memories = self.model.memories(size, 1 + self.others.len());
         self.chip.start(&memories, SETUP).expect("it starts");
         let all = std::iter::once(&self.rings).chain(self.others.iter().map(|pair| &pair.rings));
         for (number, (rings, memory)) in all.zip(&memories).enumerate() {
