@@ -1,16 +1,18 @@
 //! A machine whose network cards the command takes from the kernel and drives itself, behind an IOMMU, and gives back. The other end of each card's wire is
-//! here. Two of them are of virtio, with split and packed rings, and two are Intel's.
+//! here. Two of them are of virtio, with split and packed rings, and two are Intel's; those with several queues are in a machine of their own.
 //!
 //! ```text
 //! here (west) --- card 0 --- warmlane forward, or the kernel --- card 1 --- (east) here
 //! ```
 
 mod cards;
+mod lanes;
 mod restarts;
 mod tcp;
 mod wire;
 
 use std::cell::Cell;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,7 +21,7 @@ use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use self::cards::{E1000E, Kind, TAKE, TAKEN, TAP, VIRTIO, colons, dotted};
+use self::cards::{E1000E, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, colons, dotted};
 use self::tcp::Receiver;
 use self::wire::Look::{After, Before};
 use self::wire::{Wire, checksum, data, echo, ethernet, ipv4};
@@ -48,7 +50,7 @@ const MODULES: &str = "virtio_pci virtio_net vfio_pci vfio_iommu_type1 tun";
 
 fn script(kinds: &[&Kind]) -> String {
     let files = kinds.iter().flat_map(|kind| {
-        [TAKEN, TAKE, TAP]
+        [TAKEN, TAKE, TAP, TWO_LANES]
             .map(|how| format!("cat >{} <<'END'\n{}END\n", kind.config_file(how), kind.config(how)))
     });
     let files = files.collect::<String>();
@@ -70,6 +72,7 @@ struct Lab {
 }
 
 impl Lab {
+    /// A machine with virtio devices, and the 82574 if there is a kernel that knows it.
     fn new() -> Option<Self> {
         let modules = format!("{MODULES} {OBEY_MODULE}");
         let more = format!("{modules} {}", E1000E.driver);
@@ -81,8 +84,22 @@ impl Lab {
             (vec![&VIRTIO], modules)
         };
         let machine = Machine::new(&modules, &[], &[(warmlane(), "/usr/bin/warmlane")], &script(&kinds))?;
+        let command = machine.command(768);
+        Some(Self::start(machine, command, kinds))
+    }
+
+    /// A machine with the 82576.
+    fn with_igb() -> Option<Self> {
+        let emulator = Machine::emulator_with("igb")?;
+        let modules = format!("{MODULES} {OBEY_MODULE} {}", IGB.driver);
+        let programs = [(warmlane(), "/usr/bin/warmlane")];
+        let machine = Machine::new(&modules, &[], &programs, &script(&[&IGB]))?;
+        let command = machine.command_of(&emulator, 768);
+        Some(Self::start(machine, command, vec![&IGB]))
+    }
+
+    fn start(machine: Machine, mut command: Command, kinds: Vec<&'static Kind>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut command = machine.command(768);
         command.args(["-device", "intel-iommu,intremap=on"]);
         machine.add_commands(&mut command);
         let devices = kinds.iter().flat_map(|kind| kind.devices).enumerate();
@@ -113,7 +130,7 @@ impl Lab {
         command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
         let mut process = Process::spawn(&mut command);
         process.wait_for(UP, LONG);
-        Some(Self { machine, process, kinds, number: Cell::new(0), directory })
+        Self { machine, process, kinds, number: Cell::new(0), directory }
     }
 
     /// The cards of each kind.
@@ -391,6 +408,22 @@ impl Pair<'_> {
 fn cards_are_taken_driven_and_given_back() {
     let Some(lab) = Lab::new() else { return };
     lab.pairs().for_each(|pair| check(&lab, &pair));
+}
+
+/// The same with cards that have several queues, which lanes share besides.
+#[test]
+fn cards_with_several_queues_are_taken_driven_and_given_back() {
+    let Some(lab) = Lab::with_igb() else { return };
+    lab.pairs().for_each(|pair| {
+        for card in pair.kind.cards {
+            lab.tell(&format!("warmlane pci take {card}"));
+        }
+        pair.check_lanes();
+        for card in pair.kind.cards {
+            lab.tell(&format!("warmlane pci give {card}"));
+        }
+        check(&lab, &pair);
+    });
 }
 
 fn check(lab: &Lab, pair: &Pair<'_>) {

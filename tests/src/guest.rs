@@ -19,6 +19,9 @@ use crate::router_lab::PROGRAMS as ROUTER_PROGRAMS;
 
 const QEMU: &str = "qemu-system-x86_64";
 
+/// Another one, for devices that the installed one may not have.
+const NEWER_QEMU: &str = "WARMLANE_TEST_QEMU";
+
 /// What makes the memory disk, on this side.
 const MAKERS: [&str; 5] = [QEMU, "modprobe", "ldd", "strip", "cpio"];
 
@@ -165,13 +168,40 @@ impl Machine {
         String::from_utf8_lossy(&console).into_owned()
     }
 
+    /// An emulator that has this device: the installed one, or else the one that an environment variable names. `None` where neither has, which is said.
+    ///
+    /// # Panics
+    /// If `CI` is set and there is none.
+    #[track_caller]
+    pub fn emulator_with(device: &str) -> Option<PathBuf> {
+        let named = std::env::var_os(NEWER_QEMU).map(PathBuf::from);
+        let has_device = |emulator: &PathBuf| {
+            let mut command = Command::new(emulator);
+            let output = command.args(["-device", &format!("{device},help")]).output();
+            output.is_ok_and(|output| output.stdout.starts_with(format!("{device} options").as_bytes()))
+        };
+        let found = [Some(PathBuf::from(QEMU)), named].into_iter().flatten().find(has_device);
+        if found.is_none() {
+            requirements::missing(&format!(
+                "a {QEMU} with the device {device}, or {NEWER_QEMU} with the path of one that has it (on Debian 12 `.ci/newer-qemu` fetches one)"
+            ));
+        }
+        found
+    }
+
     /// Starts it with so many mebibytes of memory, when more arguments are added. Its first serial port is the console, the second ([`PORT`]) the
     /// standard output.
     pub fn command(&self, memory: u32) -> Command {
-        let mut command = Command::new(QEMU);
+        self.command_of(Path::new(QEMU), memory)
+    }
+
+    /// The same by another emulator.
+    pub fn command_of(&self, emulator: &Path, memory: u32) -> Command {
+        let mut command = Command::new(emulator);
         // Emulated, though `/dev/kvm` may be there: in a virtual machine of somebody else's it can't be relied on.
-        // Its string instructions are emulated byte by byte, so that the kernel had better not copy by them.
-        let processor = "max,-erms";
+        // Its string instructions are emulated byte by byte, so that the kernel had better not copy by them. And Linux 6.1 copies for ever if the fast ones for short strings
+        // are there, which newer emulators have, and those for long ones aren't.
+        let processor = "max,-erms,-fsrm";
         command.args([
             "-machine",
             "q35,accel=tcg",

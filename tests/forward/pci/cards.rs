@@ -47,12 +47,26 @@ pub(super) static E1000E: Kind = Kind {
     resets: false,
 };
 
+/// Of another machine, whose emulator is newer.
+pub(super) static IGB: Kind = Kind {
+    driver: "igb",
+    cards: ["0000:01:00.0", "0000:02:00.0"],
+    devices: ["igb", "igb"],
+    options: ["", ",ring-size=64,promiscuous=true"],
+    mtu: 9000,
+    cuts: true,
+    resets: true,
+};
+
 /// Options of cards that are taken already, or by the ports.
 pub(super) const TAKEN: &str = "";
 pub(super) const TAKE: &str = ",take";
 
 /// Instead of options: the first card is taken, and the kernel is in place of the second.
 pub(super) const TAP: &str = "-tap";
+
+/// Instead of options: the cards are taken, and two lanes share them.
+pub(super) const TWO_LANES: &str = "-two-lanes";
 
 impl Kind {
     /// What the forwarder is told of a card's port.
@@ -62,12 +76,12 @@ impl Kind {
     }
 
     pub(super) fn config(&self, how: &str) -> String {
-        let ports = if how == TAP {
-            self.port(0, TAKEN) + &port(1, "tap:t0", 1500)
-        } else {
-            self.port(0, how) + &self.port(1, how)
+        let (lanes, ports) = match how {
+            TAP => (1, self.port(0, TAKEN) + &port(1, "tap:t0", 1500)),
+            TWO_LANES => (2, self.port(0, TAKEN) + &self.port(1, TAKEN)),
+            how => (1, self.port(0, how) + &self.port(1, how)),
         };
-        format!("lanes = 1\n{ports}")
+        format!("lanes = {lanes}\n{ports}")
     }
 
     /// A file with that.

@@ -11,7 +11,7 @@ use warmlane_testkit::exchange::contents;
 use warmlane_testkit::process::Process;
 
 use self::Look::{After, Before};
-use super::{HOST_ADDRESSES, HOSTS, MOMENT, PORTS, PROTOCOL};
+use super::{HOST_ADDRESSES, HOSTS, MOMENT, PORTS, PROTOCOL, UDP};
 
 /// One's complement sum of words (RFC 1071), complemented.
 pub(super) fn checksum(bytes: &[u8]) -> [u8; 2] {
@@ -58,6 +58,21 @@ pub(super) fn data(from: usize, number: usize, length: usize, look: Look) -> Vec
         After => (HOSTS[to], PORTS[to], 63),
     };
     let packet = ipv4(ttl, PROTOCOL, HOST_ADDRESSES[from], HOST_ADDRESSES[to], &payload);
+    ethernet(destination, source, 0x0800, &packet)
+}
+
+/// The frame of UDP with a number of a flow, from the first side to the second, before or after it has been forwarded.
+pub(super) fn flow(flow: u16, number: usize, look: Look) -> Vec<u8> {
+    let data = contents(number, 40 + number % 900);
+    let length = (8 + data.len()) as u16;
+    let ports = (10_000 + flow).to_be_bytes();
+    // Without a checksum, as over IPv4 it may be.
+    let message = [&ports[..], &[0, 53], &length.to_be_bytes(), &[0, 0], &data].concat();
+    let (destination, source, ttl) = match look {
+        Before => (PORTS[0], HOSTS[0], 64),
+        After => (HOSTS[1], PORTS[1], 63),
+    };
+    let packet = ipv4(ttl, UDP, HOST_ADDRESSES[0], HOST_ADDRESSES[1], &message);
     ethernet(destination, source, 0x0800, &packet)
 }
 
