@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     /// Bytes of each packet at most.
     #[arg(long, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=262_144))]
     snap: u32,
-    /// One packet in so many.
+    /// One packet in so many, whatever it is; the filter chooses among these.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     one_in: u32,
     /// End after so many packets.
