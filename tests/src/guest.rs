@@ -199,9 +199,9 @@ impl Machine {
     pub fn command_of(&self, emulator: &Path, memory: u32) -> Command {
         let mut command = Command::new(emulator);
         // Emulated, though `/dev/kvm` may be there: in a virtual machine of somebody else's it can't be relied on.
-        // Its string instructions are emulated byte by byte, so that the kernel had better not copy by them. And Linux 6.1 copies for ever if the fast ones for short strings
-        // are there, which newer emulators have, and those for long ones aren't.
-        let processor = "max,-erms,-fsrm";
+        // Its string instructions are emulated byte by byte, so that the kernel had better not copy by them. Linux 6.1 doesn't start without those for long
+        // strings where there are fast ones for short ones, as newer emulators have them.
+        let processor = if emulator == Path::new(QEMU) { "max,-erms" } else { "max" };
         command.args([
             "-machine",
             "q35,accel=tcg",
