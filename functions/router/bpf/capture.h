@@ -84,24 +84,27 @@ static ALWAYS_INLINE struct copy *begin_copy(u64 length)
 	return copy;
 }
 
-/* How many bytes to copy, in bounds that the verifier sees: of 64 bits, as else it is another register that is compared. */
-static ALWAYS_INLINE u64 bytes_of(const struct copy *copy)
+/*
+ * The place of the last byte to copy, for bounds that the verifier sees: of 64 bits, as else it is another register that is compared; and
+ * not the number of bytes, of which Linux 6.1 doesn't see that it isn't 0. Without bytes it is beyond all.
+ */
+static ALWAYS_INLINE u64 last_of(const struct copy *copy)
 {
-	u64 bytes = copy->captured;
+	u64 last = (u64)copy->captured - 1;
 
-	KEEP_APART(bytes);
-	return bytes > COPY_BYTES ? COPY_BYTES : bytes;
+	KEEP_APART(last);
+	return last;
 }
 
 static ALWAYS_INLINE struct copy *copy_frame(struct xdp_md *xdp, u64 length)
 {
 	struct copy *copy = begin_copy(length);
-	u64 bytes;
+	u64 last;
 
 	if (!copy)
 		return 0;
-	bytes = bytes_of(copy);
-	if (!bytes || bpf_xdp_load_bytes(xdp, 0, copy->data, bytes))
+	last = last_of(copy);
+	if (last >= COPY_BYTES || bpf_xdp_load_bytes(xdp, 0, copy->data, last + 1))
 		return 0;
 	return copy;
 }
@@ -109,12 +112,12 @@ static ALWAYS_INLINE struct copy *copy_frame(struct xdp_md *xdp, u64 length)
 static ALWAYS_INLINE struct copy *copy_buffer(struct __sk_buff *skb)
 {
 	struct copy *copy = begin_copy(skb->len);
-	u64 bytes;
+	u64 last;
 
 	if (!copy)
 		return 0;
-	bytes = bytes_of(copy);
-	if (!bytes || bpf_skb_load_bytes(skb, 0, copy->data, bytes))
+	last = last_of(copy);
+	if (last >= COPY_BYTES || bpf_skb_load_bytes(skb, 0, copy->data, last + 1))
 		return 0;
 	if (skb->vlan_present) {
 		copy->tag_protocol = skb->vlan_proto;
