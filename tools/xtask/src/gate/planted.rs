@@ -71,7 +71,7 @@ pub(super) fn run(root: &Path, target: &Path) -> anyhow::Result<()> {
         for path in PATHS.iter().filter(|path| path.bench == fault.bench) {
             let name = path.name();
             let before = baseline.paths.get(&name).with_context(|| format!("{name} has no baseline"))?;
-            let now = count(&program, target, path)?;
+            let now = count(&program, target, path, 0)?;
             if !(fault.seen)(&now, before) {
                 bail!("one needless {} for each packet went through the gate of {name}", fault.what);
             }
