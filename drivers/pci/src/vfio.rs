@@ -16,7 +16,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warmlane_driver_common::peer::Event;
 
 /// How devices reach memory.
@@ -34,6 +34,8 @@ struct Files {
     device: OwnedFd,
     _group: OwnedFd,
     container: OwnedFd,
+    /// First and last addresses of what the device was given.
+    given: Mutex<Vec<(u64, u64)>>,
 }
 
 /// An open device. It is reset when it is opened, and by the kernel when it is closed.
@@ -107,7 +109,7 @@ impl VfioDevice {
         let mut info = calls::DeviceInfo::new();
         calls::DEVICE_INFO.exchange(&device, &mut info).map_err(failed("ask what it is"))?;
         let can_reset = info.flags & calls::DeviceInfo::CAN_RESET != 0;
-        let files = Arc::new(Files { device, _group: group, container });
+        let files = Arc::new(Files { device, _group: group, container, given: Mutex::default() });
         let device = Self { address, files, reach, can_reset };
         device.reset().map_err(failed("reset it"))?;
         Ok(device)
@@ -169,6 +171,11 @@ impl VfioDevice {
 
     pub(crate) fn container(&self) -> &OwnedFd {
         &self.files.container
+    }
+
+    /// First and last addresses of what it was given, by the IOMMU.
+    fn given(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.files.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many interrupts it can tell apart (MSI-X).

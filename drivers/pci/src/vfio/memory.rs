@@ -43,11 +43,14 @@ impl DeviceMemory {
         }
         let failed = |action| move |source| PciError::Vfio { address: pci, action, source };
         let ranges = calls::ranges(device.container()).map_err(failed("ask what its IOMMU can address"))?;
-        let address = choose(&ranges, whole).ok_or(PciError::NoPlace { address: pci, bytes })?;
+        let mut given = device.given();
+        let address = choose(&ranges, &given, whole).ok_or(PciError::NoPlace { address: pci, bytes })?;
         let mut request = calls::MapMemory::new(start.addr().get() as u64, address, whole);
         calls::MAP
             .exchange(device.container(), &mut request)
             .map_err(failed("give it memory (enough of that must be allowed to be locked: `ulimit -l`)"))?;
+        given.push((address, address + (whole - 1)));
+        drop(given);
         Ok(Self { device: device.clone(), address, bytes: whole })
     }
 
@@ -61,20 +64,31 @@ impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.device.reach() == Reach::Given {
             let mut request = calls::UnmapMemory::new(self.address, self.bytes);
-            // If the kernel refuses, it happens when the container is closed.
-            let _ = calls::UNMAP.exchange(self.device.container(), &mut request);
+            let mut given = self.device.given();
+            // If the kernel refuses, it happens when the container is closed, and until then nothing else is there.
+            if calls::UNMAP.exchange(self.device.container(), &mut request).is_ok() {
+                given.retain(|(first, _)| *first != self.address);
+            }
         }
     }
 }
 
-/// A place for so many bytes, in ranges that are given by their first and last addresses.
-fn choose(ranges: &[(u64, u64)], bytes: u64) -> Option<u64> {
+/// A place for so many bytes, in ranges that are given by their first and last addresses, where nothing is of what was `given` already.
+fn choose(ranges: &[(u64, u64)], given: &[(u64, u64)], bytes: u64) -> Option<u64> {
     // Kernels that don't say can address what all IOMMUs can.
     let ranges = if ranges.is_empty() { &[(PREFERRED, (1 << 39) - 1)] } else { ranges };
     let place = |from: u64, (first, last): (u64, u64)| {
-        let start = first.max(from).checked_next_multiple_of(ALIGNMENT)?;
-        let end = start.checked_add(bytes - 1)?;
-        (end <= last).then_some(start)
+        let mut start = first.max(from).checked_next_multiple_of(ALIGNMENT)?;
+        loop {
+            let end = start.checked_add(bytes - 1)?;
+            if end > last {
+                return None;
+            }
+            let Some((_, behind)) = given.iter().find(|(first, last)| *first <= end && start <= *last) else {
+                return Some(start);
+            };
+            start = behind.checked_add(1)?.checked_next_multiple_of(ALIGNMENT)?;
+        }
     };
     let any = |from: u64| ranges.iter().find_map(|range| place(from, *range));
     // Never at 0, which some devices take for none.
@@ -118,11 +132,32 @@ mod tests {
     #[test]
     fn places_are_inside_what_can_be_addressed() {
         let bytes = 3 << 20;
-        assert_eq!(choose(&[], bytes), Some(PREFERRED));
-        assert_eq!(choose(&[(0, 0xfedf_ffff), (0xfef0_0000, 0x7f_ffff_ffff)], bytes), Some(PREFERRED));
-        assert_eq!(choose(&[(0, 0xfedf_ffff)], bytes), Some(ALIGNMENT));
-        assert_eq!(choose(&[(5, ALIGNMENT + bytes - 1)], bytes), Some(ALIGNMENT));
-        assert_eq!(choose(&[(5, ALIGNMENT + bytes - 2), (u64::MAX - bytes, u64::MAX)], bytes), None);
+        let choose = |ranges: &[_]| choose(ranges, &[], bytes);
+        assert_eq!(choose(&[]), Some(PREFERRED));
+        assert_eq!(choose(&[(0, 0xfedf_ffff), (0xfef0_0000, 0x7f_ffff_ffff)]), Some(PREFERRED));
+        assert_eq!(choose(&[(0, 0xfedf_ffff)]), Some(ALIGNMENT));
+        assert_eq!(choose(&[(5, ALIGNMENT + bytes - 1)]), Some(ALIGNMENT));
+        assert_eq!(choose(&[(5, ALIGNMENT + bytes - 2), (u64::MAX - bytes, u64::MAX)]), None);
+    }
+
+    #[test]
+    fn no_two_are_in_the_same_place() {
+        let (all, bytes) = ([(0, PREFERRED + 8 * ALIGNMENT - 1)], 3 << 20);
+        let mut given = Vec::new();
+        while let Some(start) = choose(&all, &given, bytes) {
+            let end = start + bytes - 1;
+            assert!(given.iter().all(|(first, last)| *last < start || end < *first), "{start:x}");
+            given.push((start, end));
+            if start == PREFERRED {
+                assert_eq!(given.len(), 1);
+            }
+        }
+        // Above the preferred place four, and as many below it as there is space for.
+        let fit = |from: u64, to: u64| (to - from) / (2 * ALIGNMENT);
+        assert_eq!(given.len() as u64, 4 + fit(ALIGNMENT, PREFERRED));
+        // One that is gone leaves its place.
+        let (gone, _) = given.remove(2);
+        assert_eq!(choose(&all, &given, bytes), Some(gone));
     }
 
     #[test]
