@@ -3,7 +3,7 @@
 //! Each queue of a port is over rings and buffers in memory that nobody else uses: packets are copied, as on virtio rings. So a card that writes what or where it
 //! shouldn't reaches no packet of ours, and what it says of a buffer is checked before it is used.
 //!
-//! A card is a type that implements [`chip::Chip`] and one that implements [`queue::Queue`].
+//! A card is a type that implements `chip::Chip` and one that implements `queue::Queue`.
 
 pub(crate) mod chip;
 pub(crate) mod counters;
