@@ -24,6 +24,18 @@ fn model() -> (Model, Igb<Model>) {
 }
 
 #[test]
+fn a_link_that_is_gone_with_the_reset_is_negotiated_anew() {
+    let (model, chip) = model();
+    let memories = model.memories(256, 1);
+    chip.reset().unwrap();
+    // As QEMU's loses it.
+    model.state().has_negotiated = false;
+    assert!(!chip.registers().is_link_up());
+    chip.start(&memories, SETUP).unwrap();
+    assert!(chip.registers().is_link_up());
+}
+
+#[test]
 fn a_card_is_at_rest_before_it_is_reset_and_set_up_then() {
     let (model, chip) = model();
     {

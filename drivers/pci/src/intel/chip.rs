@@ -28,6 +28,9 @@ const PHY_SETUP: Duration = Duration::from_millis(25);
 /// How long the PHY may take for one access: 64 bits at 2.5 MHz, many times over.
 const PHY: Duration = Duration::from_millis(50);
 
+/// How long the card may take to see a link that its PHY has.
+const SEEN: Duration = Duration::from_millis(100);
+
 /// How long a link may take that is negotiated anew: two or three seconds are usual.
 const NEGOTIATION: Duration = Duration::from_secs(5);
 
@@ -158,13 +161,13 @@ impl<R: Registers> Typed<R> {
         if result.has(PhyAccess::ERROR) { Err("its PHY doesn't answer".to_owned()) } else { Ok(result) }
     }
 
-    /// Has the card see its link. Wakes the PHY up if somebody has sent it to sleep, as the kernel's driver does when its interface is down, and waits for a link then:
-    /// what is sent before would be lost.
+    /// Has the card see its link. If somebody has sent the PHY to sleep, as the kernel's driver does when its interface is down, or the link is gone with the reset, as
+    /// that of QEMU's igb is, it is negotiated anew, and waited for: what is sent before would be lost.
     pub(crate) fn set_link_up(&self) -> Result<(), Problem> {
         let unused = Control::MASTER_DISABLE | Control::FLOW_CONTROL | Control::VLAN_MODE;
         self.change(|control: Control| control.without(unused) | Control::SET_LINK_UP);
         let control = self.access_phy(PhyAccess::read(phy::CONTROL))?.data();
-        if control & phy::POWER_DOWN != 0 {
+        if control & phy::POWER_DOWN != 0 || !becomes(SEEN, || self.is_link_up()) {
             let awake = control & !phy::POWER_DOWN | phy::NEGOTIATE | phy::RESTART;
             self.access_phy(PhyAccess::write(phy::CONTROL, awake))?;
             // There may be no cable.

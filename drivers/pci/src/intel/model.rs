@@ -11,7 +11,7 @@ use super::descriptor::{DataDescriptor, Received};
 use super::memory::{BUFFER_BYTES, DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
     AddressHigh, AddressLow, Control, Missed, NvmControl, PhyAccess, ReceiveControl, Register, Status,
-    TransmitControl,
+    TransmitControl, phy,
 };
 use crate::vfio::Registers;
 pub(crate) use segmenter::Segmenter;
@@ -130,7 +130,10 @@ pub(crate) struct State {
     words: Vec<u32>,
     memories: Vec<Arc<RingMemory>>,
     pub(crate) phy: [u16; 32],
+    /// It is connected.
     pub(crate) has_link: bool,
+    /// Its PHY has negotiated since it lost its link.
+    pub(crate) has_negotiated: bool,
     /// Causes that interrupt, and those that it has interrupted for, of a kind that has no registers for that.
     pub(crate) unmasked: u32,
     pub(crate) told: u32,
@@ -408,6 +411,8 @@ impl State {
                 let register = (value >> 16 & 31) as usize;
                 if value & PhyAccess::WRITE.bits() == PhyAccess::WRITE.bits() {
                     self.phy[register] = value as u16;
+                    self.has_negotiated |=
+                        register == phy::CONTROL as usize && value as u16 & phy::RESTART != 0;
                 }
                 let result = PhyAccess::new(value & 0xffff_0000 | u32::from(self.phy[register]));
                 let is_early = self.reset_at.is_some_and(|reset| reset.elapsed() < PHY_SETUP);
@@ -431,6 +436,7 @@ impl Model {
             memories: Vec::new(),
             phy: [0; 32],
             has_link: true,
+            has_negotiated: true,
             unmasked: 0,
             told: 0,
             at_reset: Vec::new(),
@@ -461,7 +467,7 @@ impl Model {
     /// As it was when it was new, but for its memory.
     pub(crate) fn reset(&self) {
         let mut state = self.state();
-        (state.has_link, state.is_stuck) = (true, false);
+        (state.has_link, state.has_negotiated, state.is_stuck) = (true, true, false);
         state.sent.clear();
         state.sent_by.clear();
         state.reset();
@@ -539,7 +545,10 @@ impl Registers for Model {
         match offset {
             Status::OFFSET => {
                 let accesses = !state.get::<Control>().has(Control::MASTER_DISABLE);
-                let bits = [(state.has_link, Status::LINK_UP), (accesses, Status::MASTER_ENABLED)];
+                let bits = [
+                    (state.has_link && state.has_negotiated, Status::LINK_UP),
+                    (accesses, Status::MASTER_ENABLED),
+                ];
                 let set = bits.into_iter().filter(|(is_set, _)| *is_set);
                 let status = set.fold(Status::new(0), |status, (_, bit)| status | bit);
                 state.set(status);
