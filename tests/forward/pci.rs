@@ -412,7 +412,6 @@ fn cards_are_taken_driven_and_given_back() {
 
 /// The same with cards that have several queues, which lanes share besides.
 #[test]
-#[ignore = "has not come to its end with QEMU's 82576 yet; .ci/newer-qemu fetches an emulator that has it"]
 fn cards_with_several_queues_are_taken_driven_and_given_back() {
     let Some(lab) = Lab::with_igb() else { return };
     lab.pairs().for_each(|pair| {

@@ -1,4 +1,5 @@
-//! Intel's 82576 (igb), by its datasheet: "Intel 82576EB Gigabit Ethernet Controller Datasheet", revision 2.7. Sections of that are in parentheses.
+//! Intel's 82576 (igb). In parentheses are sections of its datasheet ("Intel 82576EB Gigabit Ethernet Controller Datasheet"), which are still to be held against it: it
+//! could not be had.
 //!
 //! Up to 16 pairs of queues, over which the card spreads flows (RSS). What it has in common with others is in [`intel`](crate::intel).
 
@@ -14,6 +15,5 @@ mod tests;
 
 pub(crate) use chip::Igb;
 
-/// The 82576 with copper, which QEMU's `igb` is, with fibre, with SerDes, with four ports of copper (twice), and the 82576NS with copper and SerDes; and with four
-/// ports of SerDes. Those without copper have no PHY that answers, and are refused.
+/// The 82576 with copper, which QEMU's `igb` is, with four ports of copper (twice), and the 82576NS with copper.
 pub(crate) const DEVICES: [u16; 4] = [0x10c9, 0x10e8, 0x1526, 0x150a];
