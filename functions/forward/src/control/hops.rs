@@ -133,6 +133,9 @@ impl Admission {
         }
     }
 
+    /// Of frames that were looked at before: all are admitted.
+    pub(crate) const ALL: Self = Self { mac: 0, mask: 0 };
+
     /// For packets from ports that don't exist: no frame is admitted.
     pub(crate) const NONE: Self = Self { mac: 1, mask: 0 };
 

@@ -25,7 +25,7 @@ pub(crate) use host::Claimed;
 pub(crate) use host::OWN_TTL;
 pub use host::{Host, MultipathHash};
 pub use live::{LaneRoutes, LiveError, LiveRoutes, TableChange, TableNumber};
-pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite};
+pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite, TAGGED};
 pub use next_hop::{Adjacency, NextHop, Unresolved};
 pub use routes::{Routes, RoutesError};
 pub use source_check::{InterfaceCheck, SourceCheck, SourceCheckError};

@@ -75,7 +75,7 @@ pub(crate) struct Rewrite {
     /// Destination, then source, as they stand in the frame.
     pub(crate) addresses: [u8; 12],
     /// Largest IP packet that needs nothing but these addresses. Zero, which every packet exceeds, for all next hops
-    /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all packets of the slow path.
+    /// that need more: tags, groups, and those that aren't forwarded to. So one comparison finds all packets that need more.
     pub(crate) largest: u16,
     /// Number of the port, or of the output that leads into a tunnel.
     pub(crate) port: u16,
@@ -83,8 +83,12 @@ pub(crate) struct Rewrite {
 
 const _: () = assert!(size_of::<Rewrite>() == 16);
 
-/// Above every [`Rewrite::largest`]: the length of packets that always leave the fast path.
+/// Above every [`Rewrite::largest`]: the length of packets that always take the slow path.
 pub(crate) const ALWAYS_TOO_LARGE: u16 = u16::MAX;
+
+/// The same for those that are plain but for a VLAN tag: their layer 3 offset is noted, and their length is in their headers. No buffer
+/// holds a whole packet that long.
+pub(crate) const TAGGED: u16 = ALWAYS_TOO_LARGE - 1;
 
 impl Rewrite {
     /// Of the next hop of this number.
@@ -96,7 +100,7 @@ impl Rewrite {
         };
         let [a, b, c, d, e, f] = adjacency.destination.0;
         let [g, h, i, j, k, l] = adjacency.source.0;
-        let largest = if adjacency.vlan.is_none() { adjacency.mtu.min(ALWAYS_TOO_LARGE - 1) } else { 0 };
+        let largest = if adjacency.vlan.is_none() { adjacency.mtu.min(TAGGED - 1) } else { 0 };
         Self { addresses: [a, b, c, d, e, f, g, h, i, j, k, l], largest, port: adjacency.port }
     }
 }

@@ -12,7 +12,7 @@ use super::fast::{IPV4_HEADERS, IPV6_HEADERS, bytes_at};
 use super::forward::{Forwarder, ipv6_packet};
 use super::rewrite::layer_3;
 use super::scratch::{Gathered, Scratch};
-use crate::control::{ALWAYS_TOO_LARGE, Flows, Ipv4Key, Ipv6Key};
+use crate::control::{Flows, Ipv4Key, Ipv6Key, TAGGED};
 
 /// Bytes of both ports.
 const PORTS: usize = 4;
@@ -142,7 +142,7 @@ trait FlowKey: ExactKey {
     /// That of packets which belong to no flow.
     const NONE: Self;
 
-    /// That of a gathered packet; `length` is its IP packet's, or [`ALWAYS_TOO_LARGE`] if it isn't plain.
+    /// That of a gathered packet; `length` is its IP packet's, or at least [`TAGGED`] if it isn't plain.
     fn of(packet: &Packet, length: u16) -> Self;
 }
 
@@ -151,7 +151,7 @@ impl FlowKey for Ipv4Key {
 
     #[inline(always)]
     fn of(packet: &Packet, length: u16) -> Self {
-        if length == ALWAYS_TOO_LARGE {
+        if length >= TAGGED {
             return ipv4_key(layer_3(packet));
         }
         let Some(headers) = packet.data().first_chunk::<{ IPV4_HEADERS + PORTS }>() else {
@@ -171,7 +171,7 @@ impl FlowKey for Ipv6Key {
 
     #[inline(always)]
     fn of(packet: &Packet, length: u16) -> Self {
-        if length == ALWAYS_TOO_LARGE {
+        if length >= TAGGED {
             return ipv6_key(layer_3(packet));
         }
         let Some(headers) = packet.data().first_chunk::<{ IPV6_HEADERS + PORTS }>() else {

@@ -23,6 +23,7 @@ use super::reason::Reason;
 use super::rewrite::{Ipv4, Ipv6, rewrite_all};
 use super::scratch::{Action, Gathered, SLOW, Scratch};
 use super::source_check::Sources;
+use super::tagged;
 use crate::control::LaneRoutes;
 use crate::control::config::IcmpLimits;
 
@@ -168,8 +169,10 @@ impl Forwarder {
         let hops = routes.hops();
         (scratch.ipv4.count, scratch.ipv6.count) = (0, 0);
         // Packets of one lane's poll came in by one port. Those that are for another table than the first take the slow path.
-        let first = burst.first().and_then(|packet| hops.port(packet.port()));
-        scratch.table = first.map_or(0, |port| port.table);
+        let table = |packet: &Packet| {
+            hops.table_of(packet).or_else(|| hops.port(packet.port()).map(|port| port.table))
+        };
+        scratch.table = burst.first().and_then(table).unwrap_or(0);
         let mut index = 0;
         // Packets of one kind come in runs: one loop for each kind, as long as its run lasts.
         while let Some(packet) = burst.get(index) {
@@ -179,6 +182,9 @@ impl Forwarder {
                 let admission = hops.admission(port);
                 index = gather_ipv4(burst, index, port, admission, &mut scratch.ipv4);
                 index = gather_ipv6(burst, index, port, admission, &mut scratch.ipv6);
+            }
+            if index == start {
+                index = tagged::gather(burst, index, hops, scratch);
             }
             if index == start
                 && let Some(packet) = burst.get_mut(index)

@@ -18,6 +18,7 @@ mod scratch;
 mod shown;
 mod slow_path;
 mod source_check;
+mod tagged;
 mod validate;
 
 pub use counters::{ForwardCounters, ForwardCountersView};

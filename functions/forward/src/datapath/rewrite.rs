@@ -2,13 +2,14 @@
 
 use warmlane_mem::{BURST_CAPACITY, Packet};
 use warmlane_table::NextHopId;
-use warmlane_wire::{ethernet, flow_hash};
+use warmlane_wire::{EtherType, Ipv4Header, Ipv6Header, ethernet, flow_hash, ipv6};
 
 use super::eight::EIGHT;
 use super::fast::{self, IPV4_HEADERS, IPV6_HEADERS};
 use super::forward::ipv6_packet;
 use super::scratch::{Action, Gathered, SLOW};
-use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, MultipathHash, Rewrite};
+use super::tagged;
+use crate::control::{ALWAYS_TOO_LARGE, Hops, LaneRoutes, MultipathHash, Rewrite, TAGGED};
 
 /// The action on a packet whose layer 3 offset and next hop, or group of next hops, are known.
 pub(super) fn member_of<F: Family<N>, const N: usize>(
@@ -22,10 +23,15 @@ pub(super) fn member_of<F: Family<N>, const N: usize>(
 
 /// What pass three does differently for the two families; `N` is the length of their headers.
 pub(super) trait Family<const N: usize> {
+    const ETHERTYPE: EtherType;
     type Address: Copy;
     /// What pass one finds for [`rewrite`](Self::rewrite).
     type Lifetime: Copy;
     fn rewrite(headers: &mut [u8; N], rewrite: &Rewrite, lifetime: Self::Lifetime);
+    /// Bytes of a packet that begins with these.
+    fn length(ip: &[u8]) -> Option<u16>;
+    /// Sends on what [`rewrite`](Self::rewrite) does, without the addresses.
+    fn set_lifetime(ip: &mut [u8], lifetime: Self::Lifetime);
     fn action(hop: NextHopId) -> Action;
     /// What chooses one of several paths.
     fn flow_hash(hops: &Hops, seed: u64, packet: &[u8]) -> u32;
@@ -38,12 +44,25 @@ pub(super) fn layer_3(packet: &Packet) -> &[u8] {
 pub(super) struct Ipv4;
 
 impl Family<IPV4_HEADERS> for Ipv4 {
+    const ETHERTYPE: EtherType = EtherType::IPV4;
     type Address = u32;
     type Lifetime = u32;
 
     #[inline(always)]
     fn rewrite(headers: &mut [u8; IPV4_HEADERS], rewrite: &Rewrite, lifetime: u32) {
         fast::rewrite_ipv4(headers, rewrite, lifetime);
+    }
+
+    fn length(ip: &[u8]) -> Option<u16> {
+        Some(Ipv4Header(ip.first_chunk()?).total_length())
+    }
+
+    fn set_lifetime(ip: &mut [u8], lifetime: u32) {
+        if let Some((_, word)) =
+            ip.first_chunk_mut::<12>().and_then(|start| start.split_last_chunk_mut::<4>())
+        {
+            *word = lifetime.to_le_bytes();
+        }
     }
 
     fn action(hop: NextHopId) -> Action {
@@ -61,12 +80,21 @@ impl Family<IPV4_HEADERS> for Ipv4 {
 pub(super) struct Ipv6;
 
 impl Family<IPV6_HEADERS> for Ipv6 {
+    const ETHERTYPE: EtherType = EtherType::IPV6;
     type Address = [u8; 16];
     type Lifetime = ();
 
     #[inline(always)]
     fn rewrite(headers: &mut [u8; IPV6_HEADERS], rewrite: &Rewrite, (): ()) {
         fast::rewrite_ipv6(headers, rewrite);
+    }
+
+    fn length(ip: &[u8]) -> Option<u16> {
+        Some(Ipv6Header(ip.first_chunk()?).payload_length().saturating_add(ipv6::HEADER_LENGTH as u16))
+    }
+
+    fn set_lifetime(ip: &mut [u8], (): ()) {
+        ip.first_chunk_mut().map(ipv6::decrement_hop_limit);
     }
 
     fn action(hop: NextHopId) -> Action {
@@ -91,10 +119,10 @@ pub(super) fn rewrite_all<F: Family<N>, const N: usize>(
     actions: &mut [Action; BURST_CAPACITY],
 ) {
     let Gathered { lengths, hops, lifetimes, .. } = gathered;
-    // What isn't rewritten at once, as its next hop is a group, or it takes the long way.
+    // What isn't rewritten at once, as its next hop is a group, or it has or gets a tag, or it takes the long way.
     let mut member = |packet: &mut Packet, index: usize, slot: usize| {
         let (hop, length, lifetime) = (hops[slot], lengths[slot], lifetimes[slot]);
-        rewrite_member::<F, N>(packet, routes, hop, length, lifetime).unwrap_or_else(|action| {
+        rewrite_otherwise::<F, N>(packet, routes, hop, length, lifetime).unwrap_or_else(|action| {
             actions[index % BURST_CAPACITY] = action;
             SLOW
         })
@@ -154,18 +182,23 @@ fn rewrite<F: Family<N>, const N: usize>(
     Some(rewrite.port)
 }
 
-/// Rewrites a packet whose next hop is a group for the member that its flow belongs to.
+/// Rewrites a packet whose next hop is a group for the member that its flow belongs to, and one that has a tag or gets one.
 #[inline(never)]
-fn rewrite_member<F: Family<N>, const N: usize>(
+fn rewrite_otherwise<F: Family<N>, const N: usize>(
     packet: &mut Packet,
     routes: &Hops,
     hop: NextHopId,
     length: u16,
     lifetime: F::Lifetime,
 ) -> Result<u16, Action> {
-    if length != ALWAYS_TOO_LARGE {
+    if length < TAGGED {
         packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
     }
     let hop = routes.member(hop, |seed| F::flow_hash(routes, seed, layer_3(packet)));
-    rewrite::<F, N>(packet, routes, hop, length, lifetime).ok_or_else(|| F::action(hop))
+    let rewritten = rewrite::<F, N>(packet, routes, hop, length, lifetime);
+    let rewritten = match rewritten {
+        None if length != ALWAYS_TOO_LARGE => tagged::rewrite::<F, N>(packet, routes, hop, lifetime),
+        rewritten => rewritten,
+    };
+    rewritten.ok_or_else(|| F::action(hop))
 }

@@ -30,7 +30,7 @@ pub(super) struct Gathered<A, L> {
     pub(super) count: usize,
     /// The packet's index in the burst.
     pub(super) indices: [u8; BURST_CAPACITY],
-    /// Bytes of the IP packet, or `ALWAYS_TOO_LARGE` if it takes the long way whatever its next hop.
+    /// Bytes of the IP packet; `TAGGED` if it has a tag, or `ALWAYS_TOO_LARGE` if it takes the long way whatever its next hop.
     pub(super) lengths: [u16; BURST_CAPACITY],
     pub(super) addresses: [A; BURST_CAPACITY],
     pub(super) lifetimes: [L; BURST_CAPACITY],

@@ -12,7 +12,7 @@ use super::reason::Reason;
 use super::scratch::{Action, Gathered, SLOW};
 use super::validate::Finding;
 use crate::control::{
-    ALWAYS_TOO_LARGE, Claimed, Hops, InterfaceCheck, LaneRoutes, NextHop, SourceCheck, TableNumber,
+    ALWAYS_TOO_LARGE, Claimed, Hops, InterfaceCheck, LaneRoutes, NextHop, SourceCheck, TAGGED, TableNumber,
 };
 
 /// What is looked up of each family.
@@ -144,7 +144,7 @@ fn accepts(
     of_family: impl Fn(InterfaceCheck) -> SourceCheck,
 ) -> bool {
     let port = packet.port();
-    let (check, vlan) = if length == ALWAYS_TOO_LARGE {
+    let (check, vlan) = if length >= TAGGED {
         // An unknown VLAN is not gathered.
         let interface = hops.interface(packet);
         (interface.map(|interface| interface.source_check), interface.and_then(|interface| interface.vlan))

@@ -2,12 +2,15 @@
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use crate::bench::{Bench, HOST, fix_checksum, ipv4, ipv6, to_router, udp4, udp6};
 use proptest::prelude::*;
-use warmlane_mem::PoolConfig;
+use warmlane_forward::control::config::IcmpLimits;
+use warmlane_forward::datapath::Forwarder;
+use warmlane_mem::{Pool, PoolConfig};
 use warmlane_wire::{
-    ArpPacket, Icmpv4Message, Icmpv6Message, Ipv4Fields, Ipv6Fields, NeighbourMessage, VlanTag,
+    ArpPacket, Frame, Icmpv4Message, Icmpv6Message, Ipv4Fields, Ipv6Fields, NeighbourMessage, VlanTag,
 };
 
 /// What becomes of a packet: the index of the neighbour it goes to, or that it stays.
@@ -185,6 +188,32 @@ fn ipv6_goes_where_the_rules_say() {
         let frame = frame.ipv6(fields).udp(1, 2).payload(&payload).to_vec().unwrap();
         let fate = fate_of(&through(&mut bench.borrow_mut(), 0, &frame));
         prop_assert_eq!(fate, fate6(source, destination, hop_limit, frame.len() - 14 - tags * 4));
+    });
+}
+
+#[test]
+fn the_short_way_and_the_long_one_send_the_same() {
+    let short = Bench::new();
+    // What takes several buffers takes the long way. (Such buffers hold no fragments.)
+    let pool = Pool::new(&PoolConfig { buffers: 512, data_size: 96, ..PoolConfig::default() }).unwrap();
+    let forwarder = Forwarder::new(Arc::clone(&short.routes), pool.clone(), IcmpLimits::default());
+    let long = Bench { routes: Arc::clone(&short.routes), pool, forwarder, sent: Default::default() };
+    let (short, long) = (RefCell::new(short), RefCell::new(long));
+    let tags = prop::collection::vec((0_u16..8, 0_u16..4), 0..3);
+    let what = (address4(), address6(), any::<bool>(), 1_u8..4, 60_usize..1370, tags);
+    proptest!(cases(), |((to, to_ipv6, is_ipv6, ttl, size, tags) in what)| {
+        let tag = |(priority, id)| VlanTag { control: priority << 13 | id, ..VlanTag::customer(id) };
+        let frame = tags.into_iter().map(tag).fold(to_router(), Frame::vlan);
+        let frame = if is_ipv6 {
+            frame.ipv6(Ipv6Fields { hop_limit: ttl, ..Ipv6Fields::new("2001:db8:7::1".parse().unwrap(), to_ipv6) })
+        } else {
+            frame.ipv4(Ipv4Fields { ttl, ..Ipv4Fields::new([192, 0, 2, 10].into(), to) })
+        };
+        let frame = frame.udp(1, 2).payload(&vec![0; size]).to_vec().unwrap();
+        let expected = through(&mut long.borrow_mut(), 0, &frame);
+        prop_assert_eq!(through(&mut short.borrow_mut(), 0, &frame), expected);
+        let [short, long] = [&short, &long].map(|bench| format!("{:?}", bench.borrow().counters().drops()));
+        prop_assert_eq!(short, long);
     });
 }
 

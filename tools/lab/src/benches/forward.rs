@@ -8,7 +8,7 @@ use crate::partner::Partner;
 use crate::setting::Lanes;
 use crate::setting::Setting;
 use crate::traffic::{self, Mix};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use warmlane_forward::control::config::{FullTableConfig, IcmpLimits, InterfaceAddress};
 use warmlane_forward::control::{Routes, RoutesBuilder, RoutesError, Target};
@@ -17,7 +17,7 @@ use warmlane_forward::pipeline;
 use warmlane_lane::{
     IdlePolicy, LaneCounters, LanePort, Pipeline, Point, Poll, ProbeConfig, ProbeReader, Task, run_here,
 };
-use warmlane_mem::{LaneCache, Pool};
+use warmlane_mem::{LaneCache, Pool, TooManyFrames};
 use warmlane_memory::null;
 use warmlane_memory::replay::{self, Frames, ReplayConfig};
 use warmlane_sys::random::Random;
@@ -44,6 +44,13 @@ pub(super) const BENCHES: &[Bench] = &[
         sentence: "the same as l3-forward-lane, while one packet in 1,000 is captured where it comes in and where it leaves, if it is of IP, and drops are",
         lanes: Lanes::One,
         prepare: l3_forward_captured,
+    },
+    Bench {
+        name: "l3-forward-tagged",
+        unit: "packet",
+        sentence: "the same as l3-forward, of frames that come with a VLAN tag and leave with another one",
+        lanes: Lanes::One,
+        prepare: l3_forward_tagged,
     },
     Bench {
         name: "l3-forward-two-lanes",
@@ -93,6 +100,26 @@ fn captured(setting: &Setting) -> Result<Captured, LabError> {
     let probes = points.map(|point| graph.probe(point, config.clone()).map_err(LabError::setup));
     let probes = probes.into_iter().collect::<Result<_, _>>()?;
     Ok(Captured { lane: InLane { forward, counters: LaneCounters::new() }, probes })
+}
+
+fn l3_forward_tagged(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
+    let neighbours = with_neighbours(|builder, address, mac| builder.tagged_neighbour(address, mac, 0, 7));
+    let routes = to_full_table(neighbours).map_err(LabError::setup)?;
+    let frames = frames(setting)?;
+    let frames = tagged(&frames).map_err(LabError::setup)?;
+    Ok(Box::new(by_routes(setting, &Arc::new(frames), routes)?))
+}
+
+/// The same frames with a tag.
+fn tagged(frames: &Frames) -> Result<Frames, TooManyFrames> {
+    let mut tagged = Frames::default();
+    for number in 0..frames.len() {
+        let Some((lines, length)) = frames.get(number) else { break };
+        let mut frame: Vec<u8> = lines.iter().flat_map(|line| line.0).take(length).collect();
+        frame.splice(12..12, [0x81, 0, 0, 3]);
+        tagged.push(&frame)?;
+    }
+    Ok(tagged)
 }
 
 fn l3_forward_two_lanes(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
@@ -256,25 +283,36 @@ impl Measure for Captured {
 
 /// One port, and neighbours behind it: those with even numbers by IPv4, the others by IPv6.
 fn neighbours() -> RoutesBuilder {
+    with_neighbours(|builder, address, mac| builder.neighbour(address, mac, 0))
+}
+
+/// The same neighbours, with `add` adding each.
+fn with_neighbours(add: impl Fn(RoutesBuilder, IpAddr, MacAddress) -> RoutesBuilder) -> RoutesBuilder {
     let none: [InterfaceAddress; 0] = [];
     let mut builder = Routes::builder().port(MAC, none);
     for host in 2..2 + NEIGHBOURS {
         let mac = MacAddress([2, 0, 0, 0, 1, host as u8]);
-        // In text the last group is a decimal number, as other programs with these addresses have it.
-        builder = builder.neighbour(Ipv4Addr::new(10, 0, 0, host as u8), mac, 0).neighbour(
-            format!("fd00::{host}").as_str(),
-            mac,
-            0,
-        );
+        // Read as a hexadecimal number, the last group is the decimal one that other programs with these addresses have.
+        let last = host / 10 * 16 + host % 10;
+        for address in [
+            IpAddr::from(Ipv4Addr::new(10, 0, 0, host as u8)),
+            IpAddr::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last)),
+        ] {
+            builder = add(builder, address, mac);
+        }
     }
     builder
 }
 
-/// The full table spread over the neighbours.
 fn routes() -> Result<Routes, RoutesError> {
+    to_full_table(neighbours())
+}
+
+/// The full table spread over the neighbours.
+fn to_full_table(neighbours: RoutesBuilder) -> Result<Routes, RoutesError> {
     let ipv4 = (0..usize::from(NEIGHBOURS)).map(|neighbour| 2 * neighbour).collect::<Vec<_>>();
     let ipv6 = ipv4.iter().map(|number| number + 1).collect();
-    neighbours().full_table(FullTableConfig { ipv4, ipv6 }).build()
+    neighbours.full_table(FullTableConfig { ipv4, ipv6 }).build()
 }
 
 /// The frames' flows and random others spread over the neighbours. No prefix is routed: a packet that is missed among the flows doesn't arrive.
@@ -330,7 +368,7 @@ mod tests {
             measure.begin();
             (measure.work(), measure.forwarded())
         };
-        let benches: [Prepare; 2] = [l3_forward, flows_forward];
+        let benches: [Prepare; 3] = [l3_forward, l3_forward_tagged, flows_forward];
         for prepare in benches {
             let (packets, arrived) = forwarded(&frames, prepare);
             assert!(packets > 0 && arrived == Some(packets), "{packets} {arrived:?}");
