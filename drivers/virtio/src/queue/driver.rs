@@ -3,6 +3,7 @@
 //! There are as many buffers as the ring has descriptors, and each is this side's or the device's. Which ones is remembered here: what the
 //! device says of a buffer is believed if it has that buffer, and no longer than the buffer is.
 
+mod names;
 mod packed;
 mod restart;
 mod split;
@@ -11,9 +12,9 @@ use super::collector::Collector;
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::{Descriptor, NEXT, WRITE};
+use names::Names;
 pub(crate) use packed::PackedDriverRing;
 pub(crate) use split::SplitDriverRing;
-use std::collections::VecDeque;
 
 const BAD_NUMBER: Broken = Broken("a used buffer that the ring doesn't have");
 const NOT_LENT: Broken = Broken("a used buffer that was not available");
@@ -127,7 +128,7 @@ pub(crate) struct Driver<R> {
     /// By numbers.
     posted: Box<[PostedPart]>,
     /// Names of those that the device has, if it is to use them in order.
-    order: VecDeque<u16>,
+    order: Names,
     /// The packet under way: its name, and how many parts were posted.
     open: Option<(u16, u16)>,
     /// So many have to be there before anything goes on.
@@ -147,7 +148,7 @@ impl<R: DriverRing> Driver<R> {
             lent: vec![Lent::default(); count].into(),
             stamp: 0,
             posted: vec![PostedPart::default(); count].into(),
-            order: VecDeque::with_capacity(count),
+            order: Names::new(buffers.count),
             open: None,
             needed: 0,
         };
@@ -180,17 +181,25 @@ impl<R: DriverRing> Driver<R> {
         let before = self.end;
         while self.count_mine() < wanted {
             let Some((name, length)) = self.ring.next_used()? else { break };
-            let name = u16::try_from(name).ok().filter(|name| *name < self.buffers.count);
-            let name = name.ok_or(BAD_NUMBER)?;
+            if name >= u32::from(self.buffers.count) {
+                return Err(BAD_NUMBER);
+            }
             if length > self.buffers.room {
                 return Err(BAD_LENGTH);
             }
-            let (buffers, descriptors) = if self.buffers.is_in_order {
-                self.take_up_to(name, length)?
+            let name = name as u16;
+            let is_next = !self.buffers.is_in_order || self.order.first() == Some(name);
+            let lent = &mut self.lent[usize::from(name)];
+            if lent.parts == 1 && is_next {
+                lent.parts = 0;
+                if self.buffers.is_in_order {
+                    self.order.skip();
+                }
+                self.put_back(name, length);
+                self.ring.skip_used(1, 1)?;
             } else {
-                (1, self.take_back(name, length)?)
-            };
-            self.ring.skip_used(buffers, descriptors)?;
+                self.take_several(name, length)?;
+            }
         }
         if self.end != before {
             self.ring.acquire();
@@ -198,11 +207,23 @@ impl<R: DriverRing> Driver<R> {
         Ok(())
     }
 
+    /// What is not one buffer of one part, the next in order.
+    #[cold]
+    fn take_several(&mut self, name: u16, length: u32) -> Result<(), Broken> {
+        let (buffers, descriptors) = if self.buffers.is_in_order {
+            self.take_up_to(name, length)?
+        } else {
+            (1, self.take_back(name, length)?)
+        };
+        self.ring.skip_used(buffers, descriptors)
+    }
+
     /// All that were made available before this one, and this one. Those that were left out were used whole (sections 2.7.9 and 2.8.9).
     fn take_up_to(&mut self, last: u16, length: u32) -> Result<(u16, u16), Broken> {
         let (mut buffers, mut descriptors) = (0, 0);
         loop {
-            let name = self.order.pop_front().ok_or(NOT_LENT)?;
+            let name = self.order.first().ok_or(NOT_LENT)?;
+            self.order.skip();
             let length = if name == last { length } else { self.buffers.room };
             buffers += 1;
             descriptors += self.take_back(name, length)?;
@@ -213,29 +234,46 @@ impl<R: DriverRing> Driver<R> {
     }
 
     /// One buffer with all its parts. Returns how many those are.
-    #[inline(always)]
     fn take_back(&mut self, name: u16, length: u32) -> Result<u16, Broken> {
         let parts = std::mem::take(&mut self.lent[usize::from(name)].parts);
         if parts == 0 {
             return Err(NOT_LENT);
         }
-        let length = if self.buffers.is_filled_by_device { length } else { self.buffers.room };
-        let (mut number, mask) = (name, self.mine.len() - 1);
+        let mut number = name;
         for _ in 0..parts {
-            self.mine[usize::from(self.end) & mask] = Mine { number, length };
-            self.end = self.end.wrapping_add(1);
+            self.put_back(number, length);
             number = self.posted[usize::from(number)].next;
         }
         Ok(parts)
     }
 
-    /// Posts the next of this side's.
+    /// A part is this side's again. The device has written `length` bytes to it, if it fills any.
     #[inline(always)]
-    fn post_next(&mut self, length: u32, flags: u16, goes_on: bool) {
+    fn put_back(&mut self, number: u16, length: u32) {
+        let length = if self.buffers.is_filled_by_device { length } else { self.buffers.room };
+        let place = usize::from(self.end) & (self.mine.len() - 1);
+        self.mine[place] = Mine { number, length };
+        self.end = self.end.wrapping_add(1);
+    }
+
+    /// Posts the next of this side's as a whole buffer.
+    #[inline(always)]
+    fn post_whole(&mut self, length: u32, flags: u16) {
+        let Mine { number, .. } = self.at(0);
+        self.first = self.first.wrapping_add(1);
+        // A buffer has less than 2^16 bytes.
+        self.posted[usize::from(number)] = PostedPart { next: 0, length: length as u16 };
+        let address = self.address(number);
+        self.ring.post(Post { number, name: number, address, length, flags, next: 0 });
+        self.lend(number, 1);
+    }
+
+    /// Posts the next of this side's as a part of a buffer.
+    #[inline(never)]
+    fn post_part(&mut self, length: u32, flags: u16, goes_on: bool) {
         let Mine { number, .. } = self.at(0);
         self.first = self.first.wrapping_add(1);
         let next = if goes_on { self.at(0).number } else { 0 };
-        // A buffer has less than 2^16 bytes.
         self.posted[usize::from(number)] = PostedPart { next, length: length as u16 };
         let (name, parts) = self.open.take().map_or((number, 1), |(name, parts)| (name, parts + 1));
         let flags = flags | if goes_on { NEXT } else { 0 };
@@ -253,7 +291,7 @@ impl<R: DriverRing> Driver<R> {
         self.lent[usize::from(name)] = Lent { parts, stamp: self.stamp };
         self.stamp = self.stamp.wrapping_add(1);
         if self.buffers.is_in_order {
-            self.order.push_back(name);
+            self.order.push(name);
         }
     }
 
@@ -319,10 +357,12 @@ impl<R: DriverRing> Side for Driver<R> {
     fn give_back(&mut self, _id: u16, slots: u16, length: u32, goes_on: bool) {
         if self.buffers.is_filled_by_device {
             for _ in 0..slots {
-                self.post_next(self.buffers.room, WRITE, false);
+                self.post_whole(self.buffers.room, WRITE);
             }
+        } else if goes_on || self.open.is_some() {
+            self.post_part(length, 0, goes_on);
         } else {
-            self.post_next(length, 0, goes_on);
+            self.post_whole(length, 0);
         }
     }
 

@@ -72,8 +72,6 @@ const HASH: usize = 12;
 /// The longest header, in bytes.
 const LONGEST_HEADER: usize = HASH + HASH_REPORT_LENGTH;
 
-const ONE_BUFFER: [u8; 2] = 1_u16.to_ne_bytes();
-
 /// Where packets are copied to.
 struct Intake {
     region: Region,
@@ -241,6 +239,20 @@ impl Default for Noted {
     }
 }
 
+impl Noted {
+    /// Keeps the header of the packet with this number.
+    #[cold]
+    fn note(&mut self, number: usize, start: u64, rest: u16) {
+        let (mut header, number) = ([0; HEADER_LENGTH], number as u8);
+        header[..size_of::<u64>()].copy_from_slice(&start.to_ne_bytes());
+        header[size_of::<u64>()..].copy_from_slice(&rest.to_ne_bytes());
+        if let Some(place) = self.headers.get_mut(self.count) {
+            *place = (number, header);
+            self.count += 1;
+        }
+    }
+}
+
 /// Notes what headers say of packets from `first` on. Packets whose headers lie are dropped.
 #[inline(never)]
 fn note(burst: &mut Burst, first: usize, noted: &Noted, counters: &QueueCounters<ReceiveDrop>) {
@@ -344,54 +356,60 @@ impl Work for Plain<'_, '_> {
         let Self { region, start, room, burst, heads, indices, layout, addresses, noted, hashes } = self;
         let Layout { header, is_numbered, is_hashed } = layout;
         let (base, offsets) = (region.address(), region.offsets());
-        let mut pointers: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
-        let mut fetch = |number: usize, pointers: &mut [Option<NonNull<u8>>; HEADS]| {
-            let head = heads[number];
-            let pointer = addresses.pointer(head.address, head.length);
-            pointers[number] = pointer;
-            if let Some(pointer) = pointer {
-                prefetch_read_at(pointer.as_ptr());
-                // The header is in front: also a short packet takes two lines.
-                prefetch_read_at(pointer.as_ptr().wrapping_add(64));
+        // All that can be said before the data is here is said in a loop of its own: then the one that copies has less to remember.
+        let mut pointers = [NonNull::dangling(); HEADS + AHEAD];
+        let mut count = 0;
+        for (head, pointer) in heads.iter().zip(&mut pointers).take(indices.len()) {
+            // Of what isn't longer than the header, a large number.
+            let length = head.length.wrapping_sub(header as u32 + 1);
+            let Some(found) = addresses.pointer(head.address, head.length) else { break };
+            if !head.is_plain(0) || length >= room {
+                break;
             }
-        };
-        for number in 0..AHEAD.min(heads.len()) {
-            fetch(number, &mut pointers);
+            *pointer = found;
+            count += 1;
         }
-        let numbers = heads.iter().enumerate().zip(indices);
-        let spans = numbers.map_while(|((number, head), &buffer)| {
-            if number + AHEAD < heads.len() {
-                fetch(number + AHEAD, &mut pointers);
-            }
-            let length = (head.length as usize).checked_sub(header).filter(|length| *length > 0)?;
-            let pointer = pointers[number]?;
-            if !head.is_plain(0) || length > room as usize {
-                return None;
-            }
+        let fetch = |pointer: NonNull<u8>| {
+            prefetch_read_at(pointer.as_ptr());
+            // The header is in front: also a short packet takes two lines.
+            prefetch_read_at(pointer.as_ptr().wrapping_add(64));
+        };
+        for &pointer in pointers.iter().take(count.min(AHEAD)) {
+            fetch(pointer);
+        }
+        // What would be fetched behind the last is here already.
+        let first = pointers[0];
+        pointers[count..count + AHEAD].fill(first);
+        let packets =
+            heads.iter().zip(indices).zip(&pointers).zip(&pointers[AHEAD..]).take(count).enumerate();
+        let spans = packets.map_while(|(number, (((head, &buffer), &pointer), &ahead))| {
+            fetch(ahead);
+            let length = head.length as usize - header;
+            // SAFETY: `pointer` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
+            let said = unsafe { read_once::<u64>(pointer) };
             if is_numbered {
-                // SAFETY: as below; a numbered header has 12 bytes.
-                let buffers = unsafe { pointer.add(HEADER_LENGTH).cast::<[u8; 2]>().read_volatile() };
-                if buffers != ONE_BUFFER {
+                // SAFETY: as above; a numbered header has 12 bytes.
+                let buffers = unsafe { read_once::<u16>(pointer.add(HEADER_LENGTH)) };
+                if buffers != 1 {
                     return None;
                 }
             }
-            // SAFETY: `pointer` says that the descriptor's length is mapped there, of which the header is a part, and the ring's lock keeps it so.
-            // The buffer was taken by this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in different
-            // mappings.
-            let said = unsafe {
+            // SAFETY: as above. The buffer was taken by this queue, so nobody else uses it, and has `room` bytes from `start`; the two are in
+            // different mappings.
+            unsafe {
                 let target = base.add(offsets.of(buffer) as usize + usize::from(start));
                 let target = std::slice::from_raw_parts_mut(target.as_ptr(), length);
                 vector.copy(target, shared(pointer.add(header), length));
-                pointer.cast::<[u8; HEADER_LENGTH]>().read_volatile()
-            };
+            }
             if is_hashed {
                 // SAFETY: as above; the header has 20 bytes then.
-                hashes[number] =
-                    unsafe { pointer.add(HASH).cast::<[u8; HASH_REPORT_LENGTH]>().read_volatile() };
+                hashes[number] = unsafe { read_once::<u64>(pointer.add(HASH)) }.to_ne_bytes();
             }
-            if said[0] | said[1] != 0 {
-                noted.headers[noted.count] = (number as u8, said);
-                noted.count += 1;
+            // Flags and the kind of segmentation.
+            if said.to_le() as u16 != 0 {
+                // SAFETY: as above.
+                let rest = unsafe { read_once::<u16>(pointer.add(size_of::<u64>())) };
+                noted.note(number, said, rest);
             }
             Some(Span { index: buffer, offset: start, length: length as u16 })
         });
@@ -399,6 +417,19 @@ impl Work for Plain<'_, '_> {
         // no more than there is room for in the burst.
         unsafe { region.packets_from_raw(spans, burst) }
     }
+}
+
+/// Reads a number from shared memory once, whatever its alignment.
+///
+/// # Safety
+/// Its bytes are mapped there.
+#[inline(always)]
+unsafe fn read_once<T: Copy>(pointer: NonNull<u8>) -> T {
+    /// One load, also where it isn't aligned.
+    #[repr(C, packed)]
+    struct Unaligned<T>(T);
+    // SAFETY: the caller's; a packed type is aligned anywhere.
+    unsafe { pointer.cast::<Unaligned<T>>().read_volatile() }.0
 }
 
 impl ReceiveQueue for RingReceive {

@@ -89,7 +89,8 @@ enum Slow {
 struct Plain<'a, 'b> {
     burst: &'a [Packet],
     heads: &'a [Descriptor],
-    header: &'a [u8],
+    header: [u8; HEADER],
+    header_length: usize,
     is_hashed: bool,
     addresses: &'a mut Addresses<'b>,
 }
@@ -99,40 +100,45 @@ impl Work for Plain<'_, '_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
-        let Self { burst, heads, header, is_hashed, addresses } = self;
-        let mut pointers: [Option<NonNull<u8>>; HEADS] = [None; HEADS];
-        let mut fetch = |number: usize, pointers: &mut [Option<NonNull<u8>>; HEADS]| {
-            let pointer = addresses.pointer(heads[number].address, heads[number].length);
-            pointers[number] = pointer;
-            if let Some(pointer) = pointer {
-                prefetch_write_at(pointer.as_ptr());
-                prefetch_write_at(pointer.as_ptr().wrapping_add(64));
-            }
-        };
-        for number in 0..AHEAD.min(heads.len()) {
-            fetch(number, &mut pointers);
-        }
-        for (number, (packet, head)) in burst.iter().zip(heads).enumerate() {
-            if number + AHEAD < heads.len() {
-                fetch(number + AHEAD, &mut pointers);
-            }
-            let data = packet.data();
-            let Some(pointer) = pointers[number] else { return number };
+        let Self { burst, heads, header, header_length, is_hashed, addresses } = self;
+        // In a loop of its own, so that the one that copies has less to remember.
+        let mut pointers = [NonNull::dangling(); HEADS + AHEAD];
+        let mut count = 0;
+        for ((packet, head), pointer) in burst.iter().zip(heads).zip(&mut pointers) {
             let is_plain = head.is_plain(WRITE) && packet.segments() == 1 && !packet.has_work_left();
-            if !is_plain || header.len() + data.len() > head.length as usize {
-                return number;
+            let Some(found) = addresses.pointer(head.address, head.length) else { break };
+            let fits = (header_length + packet.len()).max(HEADER) <= head.length as usize;
+            if !is_plain || !fits {
+                break;
             }
+            *pointer = found;
+            count += 1;
+        }
+        let fetch = |pointer: NonNull<u8>| {
+            prefetch_write_at(pointer.as_ptr());
+            prefetch_write_at(pointer.as_ptr().wrapping_add(64));
+        };
+        for &pointer in pointers.iter().take(count.min(AHEAD)) {
+            fetch(pointer);
+        }
+        // What would be fetched behind the last is here already.
+        let first = pointers[0];
+        pointers[count..count + AHEAD].fill(first);
+        for ((packet, &pointer), &ahead) in burst.iter().zip(&pointers).zip(&pointers[AHEAD..]).take(count) {
+            fetch(ahead);
+            let data = packet.data();
             // SAFETY: `pointer` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
             // nothing else here refers to the driver's.
             unsafe {
-                shared_mut(pointer, header.len()).copy_from_slice(header);
+                // The data comes over what a shorter header leaves of this: a length that is known is copied by two stores.
+                shared_mut(pointer, HEADER).copy_from_slice(&header);
                 if is_hashed {
                     shared_mut(pointer.add(HASH), HASH_REPORT_LENGTH).copy_from_slice(&hash_report(packet));
                 }
-                vector.copy(shared_mut(pointer.add(header.len()), data.len()), data);
+                vector.copy(shared_mut(pointer.add(header_length), data.len()), data);
             }
         }
-        burst.len().min(heads.len())
+        count
     }
 }
 
@@ -164,7 +170,8 @@ impl Filler {
             let plain = vector::run(Plain {
                 burst: &burst[done..done + found],
                 heads,
-                header: &plain_header(agreed.ring_side)[..agreed.header],
+                header: plain_header(agreed.ring_side),
+                header_length: agreed.header,
                 is_hashed: agreed.is_hashed,
                 addresses,
             });
