@@ -162,6 +162,21 @@ pub enum PciError {
         /// What is wrong, and the remedy if there is one.
         problem: String,
     },
+    /// More lanes than it has queues for.
+    #[error(
+        "PCI device {address} has {there} pair(s) of queues (VIRTIO_NET_F_MQ), and interrupts for {interrupts}; {wanted} lanes need one each: use fewer lanes. QEMU gives \
+         it more with mq=on, and with queues={wanted} at the netdev"
+    )]
+    Queues {
+        /// The device.
+        address: PciAddress,
+        /// Pairs that it has.
+        there: u16,
+        /// Pairs that it has interrupts for.
+        interrupts: u16,
+        /// How many are wanted.
+        wanted: usize,
+    },
     /// No ring can be that long.
     #[error("ring-size={size}: rings have a power of two of descriptors, from 64 to 32768")]
     RingSize {

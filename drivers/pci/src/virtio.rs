@@ -3,6 +3,7 @@
 mod capabilities;
 mod device;
 mod port;
+mod queues;
 mod registers;
 
 #[cfg(test)]

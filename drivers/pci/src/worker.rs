@@ -20,13 +20,11 @@ const STACK: usize = 256 << 10;
 /// stops a device that nobody has open any more; the next program gives back those that were taken.
 static UNSTOPPED: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
-/// What wakes up the thread, and lanes.
+/// What wakes up the thread.
 pub(crate) struct Events {
     stop: Event,
     /// The device says that something other than its rings changed.
     pub(crate) config: Event,
-    /// It has filled buffers. Lanes wait for it.
-    pub(crate) receive: Event,
     /// The kernel wants it back.
     pub(crate) request: Event,
 }
@@ -35,7 +33,7 @@ impl Events {
     /// None of which is signalled.
     pub(crate) fn new() -> Result<Arc<Self>, PciError> {
         let new = || Event::new().map_err(PciError::Thread);
-        Ok(Arc::new(Self { stop: new()?, config: new()?, receive: new()?, request: new()? }))
+        Ok(Arc::new(Self { stop: new()?, config: new()?, request: new()? }))
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Whoever knows the bus makes [`BusMemory`], tells the device where the rings are in it, starts the device, and then the rings of the port
 //! ([`BusRings::start`]). When the device is to stop it goes the other way: [`BusRings::stop`], then the device, then the memory.
+//! What a device is told besides goes by its [`ControlQueue`].
+
+mod control;
 
 use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED};
 use crate::layout::{Layout, RING_SIZES};
@@ -11,6 +14,8 @@ use crate::protocol::RingAddresses;
 pub use crate::queue::notify::Notify;
 use crate::queue::ring::{Active, AnySide, Ring};
 use crate::queue::sides::RingSide;
+use control::{CONTROL_RING_SIZES, ControlLayout};
+pub use control::{ControlError, ControlQueue, LONGEST_COMMAND};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -22,6 +27,14 @@ use warmlane_sys::pages::{Mapping, MappingError, MappingRequest, PagePreference}
 /// Whether a ring can have so many descriptors.
 pub fn is_ring_size(size: u16) -> bool {
     size.is_power_of_two() && RING_SIZES.contains(&size)
+}
+
+/// The length of a control queue's ring, if the device can have so many descriptors at most. `None`: it has too few.
+pub fn control_ring_size(most: u16) -> Option<u16> {
+    let size = most.min(*CONTROL_RING_SIZES.end());
+    // The largest power of two that is no larger.
+    let size = 1 << size.checked_ilog2()?;
+    CONTROL_RING_SIZES.contains(&size).then_some(size)
 }
 
 /// The features that are taken of those a device offers, if the choice is `wanted` ([`crate::features`]).
@@ -42,6 +55,8 @@ pub struct Agreed {
     pub rings: usize,
     /// Descriptors of each, see [`is_ring_size`].
     pub ring_size: u16,
+    /// Descriptors of the control queue, see [`control_ring_size`]; `None`: there is none in this memory.
+    pub control: Option<u16>,
 }
 
 /// Where the parts of a ring are, by the device's addresses.
@@ -55,10 +70,16 @@ pub struct RingAreas {
     pub device: u64,
 }
 
+fn areas(addresses: RingAddresses) -> RingAreas {
+    let RingAddresses { descriptors, available, used, .. } = addresses;
+    RingAreas { descriptors, driver: available, device: used }
+}
+
 /// Rings and their buffers, in memory that a device can be given.
 #[derive(Debug)]
 pub struct BusMemory {
     layout: Layout,
+    control: Option<ControlLayout>,
     features: u64,
     memory: Arc<GuestMemory>,
     sides: Vec<Option<AnySide>>,
@@ -72,29 +93,44 @@ impl BusMemory {
     /// There is not so much memory, or what `map` says.
     ///
     /// # Panics
-    /// If [`is_ring_size`] doesn't hold, or there are no rings.
+    /// If [`is_ring_size`] doesn't hold, or there are no rings, or the control queue is of another size than [`control_ring_size`] says.
     pub fn new<E: From<MappingError>>(
         name: &str,
         agreed: Agreed,
         map: impl FnOnce(&Mapping) -> Result<u64, E>,
     ) -> Result<Self, E> {
-        let Agreed { features, rings, ring_size } = agreed;
+        let Agreed { features, rings, ring_size, control } = agreed;
         assert!(is_ring_size(ring_size) && rings > 0, "{rings} rings of {ring_size}");
+        assert!(control.is_none_or(|size| control_ring_size(size) == Some(size)), "{control:?}");
         let mut layout = Layout { size: ring_size, is_packed: features & PACKED != 0, rings, address: 0 };
-        let request =
-            MappingRequest { name: name.to_owned(), length: layout.bytes(), pages: PagePreference::Best };
+        // Behind all others, at a line as they are.
+        let mut control = control.map(|size| ControlLayout(Layout { size, rings: 1, ..layout }));
+        let length = layout.bytes() + control.map_or(0, ControlLayout::bytes);
+        let request = MappingRequest { name: name.to_owned(), length, pages: PagePreference::Best };
         let mapping = Mapping::new(&request)?;
         let fallback = mapping.fallback().map(str::to_owned);
         layout.address = map(&mapping)?;
+        if let Some(ControlLayout(control)) = &mut control {
+            control.address = layout.address + layout.bytes() as u64;
+        }
         let memory = Arc::new(GuestMemory::ours(layout.address, mapping));
         let sides = (0..rings).map(|number| layout.driver(number, &memory, features, None)).collect();
-        Ok(Self { layout, features, memory, sides, fallback })
+        Ok(Self { layout, control, features, memory, sides, fallback })
     }
 
     /// Where a ring is.
     pub fn areas(&self, number: usize) -> RingAreas {
-        let RingAddresses { descriptors, available, used, .. } = self.layout.addresses(number);
-        RingAreas { descriptors, driver: available, device: used }
+        areas(self.layout.addresses(number))
+    }
+
+    /// Where the control queue's ring is, if there is one.
+    pub fn control_areas(&self) -> Option<RingAreas> {
+        self.control.map(|control| areas(control.0.addresses(0)))
+    }
+
+    /// The control queue, if there is one, before the device is started; commands are told of by `notify`.
+    pub fn control_queue(&self, notify: Box<dyn Notify>) -> Option<ControlQueue> {
+        ControlQueue::new(self.control?, &self.memory, self.features, notify)
     }
 
     /// If the memory is not on huge pages: what that costs, and the remedy.
@@ -137,18 +173,19 @@ impl BusRings {
         self.rings.iter().find_map(|ring| ring.broken())
     }
 
-    /// Starts a ring, once: lanes may use it as soon as the device may be told of it, by `notify`. It tells of what it used by `interrupt`.
+    /// Starts a ring, once, which is the one with a number of its own in this memory: lanes may use it as soon as the device may be told of it, by `notify`. It tells of
+    /// what it used by `interrupt`.
     ///
     /// # Errors
     /// The kernel refuses, or the memory has no such ring that was not started.
     pub fn start(
         &self,
-        memory: &mut BusMemory,
         number: usize,
+        (memory, place): (&mut BusMemory, usize),
         notify: Box<dyn Notify>,
         interrupt: Option<Event>,
     ) -> io::Result<()> {
-        let side = memory.sides.get_mut(number).and_then(Option::take);
+        let side = memory.sides.get_mut(place).and_then(Option::take);
         let (Some(side), Some(ring)) = (side, self.rings.get(number)) else {
             return Err(io::Error::other(format!("ring {number} can't be started again")));
         };
@@ -193,6 +230,14 @@ impl BusRings {
 mod tests {
     use super::*;
     use crate::features::{GUEST_TSO4, VERSION_1};
+
+    #[test]
+    fn control_queues_have_two_descriptors_and_no_more_than_are_of_use() {
+        let sizes = [(0, None), (1, None), (2, Some(2)), (3, Some(2)), (63, Some(32)), (64, Some(64))];
+        for (most, size) in sizes.into_iter().chain([(65, Some(64)), (u16::MAX, Some(64))]) {
+            assert_eq!(control_ring_size(most), size, "{most}");
+        }
+    }
 
     #[test]
     fn what_does_not_go_together_is_not_agreed_on() {

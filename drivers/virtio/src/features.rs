@@ -65,6 +65,8 @@ pub const GUEST_USO6: u64 = bit(55);
 pub const HOST_USO: u64 = bit(56);
 /// The device reports hashes of packets, behind a longer header.
 pub const HASH_REPORT: u64 = bit(57);
+/// The device spreads flows over its queues as the driver says: by receive-side scaling.
+pub const RSS: u64 = bit(60);
 
 /// What has to do with rings and buffers.
 pub const RINGS: u64 = MERGEABLE

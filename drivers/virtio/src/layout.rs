@@ -3,7 +3,7 @@
 use crate::features::{EVENT_INDEX, IN_ORDER, MERGEABLE};
 use crate::memory::GuestMemory;
 use crate::protocol::RingAddresses;
-use crate::queue::driver::{Buffers, Driver, PackedDriverRing, SplitDriverRing};
+use crate::queue::driver::{Buffers, Driver, DriverRing, PackedDriverRing, SplitDriverRing};
 use crate::queue::ring::AnySide;
 use crate::ring::{packed, split, word64};
 use std::ops::RangeInclusive;
@@ -48,7 +48,8 @@ impl Layout {
         parts.map(|bytes| bytes.next_multiple_of(LINE))
     }
 
-    fn ring_bytes(self) -> usize {
+    /// Bytes of a ring, without buffers: whole lines.
+    pub(crate) fn ring_bytes(self) -> usize {
         self.parts().iter().sum()
     }
 
@@ -71,14 +72,50 @@ impl Layout {
         }
     }
 
-    /// Makes the parts of a ring all zero.
-    fn clear(self, pointers: [NonNull<u8>; 3]) {
-        for (pointer, bytes) in pointers.into_iter().zip(self.parts()) {
+    /// Where the parts of a ring are in this process. `None`: the memory is not of this layout.
+    fn pointers(self, number: usize, memory: &GuestMemory) -> Option<[NonNull<u8>; 3]> {
+        let RingAddresses { descriptors, available, used, .. } = self.addresses(number);
+        let [first, second, third] = self.parts();
+        Some([memory.user(descriptors, first)?, memory.user(available, second)?, memory.user(used, third)?])
+    }
+
+    /// Makes the parts of a ring all zero. `None`: the memory is not of this layout.
+    fn clear(self, number: usize, memory: &GuestMemory) -> Option<()> {
+        for (pointer, bytes) in self.pointers(number, memory)?.into_iter().zip(self.parts()) {
             for offset in (0..bytes).step_by(size_of::<u64>()) {
                 // SAFETY: inside the part, which starts at a line and has whole ones, and which a memory is held for that it was found in.
                 unsafe { word64(pointer, offset) }.store(0, Ordering::Relaxed);
             }
         }
+        Some(())
+    }
+
+    /// A packed ring. `None`: the memory is not of this layout. Who has the ring holds the memory.
+    fn packed_ring(self, number: usize, memory: &GuestMemory) -> Option<packed::PackedRing> {
+        let [descriptors, driver, device] = self.pointers(number, memory)?;
+        let parts = packed::Parts { descriptors, driver, device };
+        // SAFETY: the parts are mapped, at multiples of a line, for as long as the memory is held, as who has the ring does; sizes are at most `LONGEST`.
+        // Buffers are elsewhere in the memory.
+        Some(unsafe { packed::PackedRing::new(parts, self.size) })
+    }
+
+    /// A split ring; as above.
+    fn split_ring(self, number: usize, memory: &GuestMemory) -> Option<split::SplitRing> {
+        let [descriptors, available, used] = self.pointers(number, memory)?;
+        let parts = split::Parts { descriptors, available, used };
+        // SAFETY: as above, and the size is a power of two.
+        Some(unsafe { split::SplitRing::new(parts, self.size) })
+    }
+
+    /// The first ring, all zero, without the buffers. `None`: the memory is not of this layout. Who has the ring holds the memory.
+    pub(crate) fn bare_ring(self, memory: &GuestMemory, features: u64) -> Option<Box<dyn DriverRing + Send>> {
+        let event_index = features & EVENT_INDEX != 0;
+        self.clear(0, memory)?;
+        Some(if self.is_packed {
+            Box::new(PackedDriverRing::new(self.packed_ring(0, memory)?, event_index))
+        } else {
+            Box::new(SplitDriverRing::new(self.split_ring(0, memory)?, event_index))
+        })
     }
 
     /// A driver for a ring in which no device is; those with even numbers are filled by the device. It goes on with what the `former`
@@ -101,36 +138,26 @@ impl Layout {
             is_mergeable: features & MERGEABLE != 0,
             is_in_order: features & IN_ORDER != 0,
         };
-        let RingAddresses { descriptors, available, used, .. } = self.addresses(number);
-        let [first, second, third] = self.parts();
-        let pointers =
-            [memory.user(descriptors, first)?, memory.user(available, second)?, memory.user(used, third)?];
-        let [descriptors, available, used] = pointers;
         let addresses = &mut memory.addresses();
         Some(if self.is_packed {
-            let parts = packed::Parts { descriptors, driver: available, device: used };
-            // SAFETY: the parts are mapped, at multiples of a line, for as long as the memory is held, as who has the driver does; the size is one
-            // of `RING_SIZES`. Buffers are elsewhere in the memory.
-            let ring = unsafe { packed::PackedRing::new(parts, self.size) };
+            let ring = self.packed_ring(number, memory)?;
             let former = former.and_then(|former| match former {
                 AnySide::PackedDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
                 _ => None,
             });
-            self.clear(pointers);
+            self.clear(number, memory)?;
             let ring = PackedDriverRing::new(ring, event_index);
             AnySide::PackedDriver(match former {
                 Some(driver) => driver.restart(ring),
                 None => Driver::new(ring, buffers),
             })
         } else {
-            let parts = split::Parts { descriptors, available, used };
-            // SAFETY: as above, and the size is a power of two.
-            let ring = unsafe { split::SplitRing::new(parts, self.size) };
+            let ring = self.split_ring(number, memory)?;
             let former = former.and_then(|former| match former {
                 AnySide::SplitDriver(mut driver) => driver.settle(addresses).is_ok().then_some(driver),
                 _ => None,
             });
-            self.clear(pointers);
+            self.clear(number, memory)?;
             let ring = SplitDriverRing::new(ring, event_index);
             AnySide::SplitDriver(match former {
                 Some(driver) => driver.restart(ring),

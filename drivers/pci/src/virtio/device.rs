@@ -44,12 +44,17 @@ impl<R: Registers> Device<R> {
         Ok(())
     }
 
-    /// Resets it, and agrees on features: of those `wanted`, what it has. With an IOMMU between it and memory, it has to know of that.
-    pub(super) fn negotiate(&self, wanted: u64, has_iommu: bool) -> Result<u64, Problem> {
+    /// Resets it, and asks for the features that it has.
+    pub(super) fn offer(&self) -> Result<u64, Problem> {
         self.reset()?;
         self.common.set_status(status::ACKNOWLEDGE);
         self.common.set_status(status::ACKNOWLEDGE | status::DRIVER);
-        let offered = self.common.offered();
+        Ok(self.common.offered())
+    }
+
+    /// Resets it, and agrees on features: of those `wanted`, what it has. With an IOMMU between it and memory, it has to know of that.
+    pub(super) fn negotiate(&self, wanted: u64, has_iommu: bool) -> Result<u64, Problem> {
+        let offered = self.offer()?;
         if offered & VERSION_1 == 0 {
             return Err("it is of the time before virtio 1.0".to_owned());
         }
@@ -74,24 +79,30 @@ impl<R: Registers> Device<R> {
         Ok(features)
     }
 
-    /// What the device says of itself, all at one time.
-    pub(super) fn facts(&self, features: u64) -> Result<Facts, Problem> {
-        let Some(network) = &self.network else {
-            return Ok(Facts { link: true, ..Facts::default() });
-        };
+    /// Something of its configuration, all at one time (section 2.5.3).
+    pub(super) fn read<T>(&self, read: impl Fn(&Network<R>) -> T) -> Result<T, Problem> {
+        let network = self.network.as_ref().ok_or("it has no registers of a network device")?;
         for _ in 0..TRIES {
             let before = self.common.generation();
-            let facts = Facts {
-                address: (features & MAC != 0).then(|| network.address()),
-                // Less can't be (virtio 1.2, section 5.1.4.1).
-                mtu: (features & MTU != 0).then(|| network.mtu()).filter(|mtu| *mtu >= 68),
-                link: features & STATUS == 0 || network.is_link_up(),
-            };
+            let value = read(network);
             if self.common.generation() == before {
-                return Ok(facts);
+                return Ok(value);
             }
         }
         Err("its configuration changes all the time".to_owned())
+    }
+
+    /// What the device says of itself.
+    pub(super) fn facts(&self, features: u64) -> Result<Facts, Problem> {
+        if self.network.is_none() {
+            return Ok(Facts { link: true, ..Facts::default() });
+        }
+        self.read(|network| Facts {
+            address: (features & MAC != 0).then(|| network.address()),
+            // Less can't be (virtio 1.2, section 5.1.4.1).
+            mtu: (features & MTU != 0).then(|| network.mtu()).filter(|mtu| *mtu >= 68),
+            link: features & STATUS == 0 || network.is_link_up(),
+        })
     }
 
     /// The size of so many rings: the one that is wanted, or what the device has less of.

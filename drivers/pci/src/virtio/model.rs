@@ -20,6 +20,10 @@ pub(super) struct State {
     pub(super) log: Vec<u8>,
     pub(super) queues: Vec<Queue>,
     pub(super) link: u16,
+    /// Pairs of queues that it says it has.
+    pub(super) pairs: u16,
+    /// What it says of RSS: bytes of a key, entries of a table, kinds of hashes.
+    pub(super) rss: (u8, u16, u32),
     /// Interrupts that it has.
     pub(super) vectors: u16,
     /// It takes no features.
@@ -43,8 +47,15 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn new(offered: u64) -> Self {
         let queue = Queue { size: 256, ..Queue::default() };
-        let state =
-            State { offered, queues: vec![queue; 2], link: 1, vectors: 3, status: 15, ..State::default() };
+        let state = State {
+            offered,
+            queues: vec![queue; 2],
+            link: 1,
+            pairs: 1,
+            vectors: 3,
+            status: 15,
+            ..State::default()
+        };
         Self { state: Arc::new(Mutex::new(state)), is_network: false }
     }
 
@@ -67,6 +78,7 @@ impl Registers for Model {
         let mut state = self.state();
         match (self.is_network, offset) {
             (true, 0..6) => [2, 0, 0, 0, 0, 7][offset],
+            (true, 17) => state.rss.0,
             (false, 20) => state.status,
             (false, 21) => {
                 state.generation = state.generation.wrapping_add(state.restless.into());
@@ -81,6 +93,8 @@ impl Registers for Model {
         let queue = state.queues.get(state.queue).cloned().unwrap_or_default();
         match (self.is_network, offset) {
             (true, 6) => state.link,
+            (true, 8) => state.pairs,
+            (true, 18) => state.rss.1,
             (false, 18) => state.queues.len() as u16,
             (false, 24) => queue.size,
             (false, 26) => queue.vector,
@@ -91,8 +105,11 @@ impl Registers for Model {
 
     fn read32(&self, offset: usize) -> u32 {
         let state = self.state();
-        assert_eq!((self.is_network, offset), (false, 4), "read of a long word");
-        half(state.offered, state.selects[0])
+        match (self.is_network, offset) {
+            (true, 20) => state.rss.2,
+            (false, 4) => half(state.offered, state.selects[0]),
+            _ => panic!("read of a long word at {offset}"),
+        }
     }
 
     fn write8(&self, offset: usize, value: u8) {

@@ -2,6 +2,7 @@
 
 use super::capabilities::{Location, Locations};
 use super::device::{Device, Facts, Problem};
+use super::queues::{self, ControlRing};
 use super::registers::{COMMON_BYTES, Common, Network};
 use crate::address::PciAddress;
 use crate::bus::Taken;
@@ -15,16 +16,15 @@ use std::time::Duration;
 use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
 use warmlane_port::Port;
-use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, Notify, is_ring_size};
-use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED};
+use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size};
+use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS};
 
-/// Rings that are used: one pair.
-const RINGS: u16 = 2;
+/// Rings of a pair. The device fills the first.
+const RINGS: usize = 2;
 
-/// The interrupt of changes of the configuration, and that of the first ring that the device fills.
+/// The interrupt of changes of the configuration, and that of the first pair's ring that the device fills; those of other pairs are behind it.
 const CONFIG_VECTOR: u16 = 0;
 const RECEIVE_VECTOR: u16 = 1;
-const VECTORS: u32 = 2;
 
 /// A ring's place for notifications.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ struct Card {
     device: Device<Window>,
     notify: Window,
     multiplier: u32,
+    /// Pairs of queues that it has interrupts for.
+    interrupts: u16,
 }
 
 fn wrong(address: PciAddress) -> impl Fn(Problem) -> PciError {
@@ -61,7 +63,8 @@ impl Card {
         let space = vfio.config().map_err(failed("find its configuration"))?;
         let locations = Locations::find(&space.read().map_err(failed("read its configuration"))?);
         let vectors = vfio.count_interrupts().map_err(failed("ask for its interrupts"))?;
-        if !locations.has_msix || vectors < VECTORS {
+        let interrupts = u16::try_from(vectors).unwrap_or(u16::MAX).saturating_sub(RECEIVE_VECTOR);
+        if !locations.has_msix || interrupts == 0 {
             let problem =
                 "it has too few interrupts (MSI-X, 2 are needed): QEMU gives it them with vectors=3";
             return Err(wrong(address)(problem.to_owned()));
@@ -84,7 +87,34 @@ impl Card {
         let notify = window(locations.notify, 2, "registers for notifications")?;
         let network = locations.device.map(|_| window(locations.device, 6, "registers of a network device"));
         let device = Device { common, network: network.transpose()?.map(Network) };
-        Ok(Self { vfio, space, device, notify, multiplier: locations.notify_multiplier })
+        Ok(Self { vfio, space, device, notify, multiplier: locations.notify_multiplier, interrupts })
+    }
+
+    /// How many pairs of queues are used of those that it has, if there should be so many.
+    fn pairs(&self, environment: &Environment<'_>) -> Result<u16, PciError> {
+        let wanted = environment.queues;
+        if wanted <= 1 {
+            return Ok(1);
+        }
+        let address = self.vfio.address();
+        let there = self.device.count_pairs().map_err(wrong(address))?;
+        let (pairs, interrupts) = (there.min(queues::MOST_PAIRS), self.interrupts);
+        let pairs = usize::from(pairs.min(interrupts)).min(wanted);
+        // Who only receives shares out what there is.
+        if pairs < wanted && environment.direction.transmits() {
+            return Err(PciError::Queues { address, there, interrupts, wanted });
+        }
+        // No more than there are, of which there are less than 2^16.
+        Ok(pairs as u16)
+    }
+
+    /// What a ring is told by, whose place for that is so many multipliers from the start.
+    fn doorbell(&self, ring: u16, place: u16) -> Result<Doorbell, Problem> {
+        let offset = usize::from(place).checked_mul(self.multiplier as usize);
+        let offset = offset.filter(|offset| self.notify.has16(*offset));
+        let offset =
+            offset.ok_or_else(|| format!("ring {ring} is told of what is new outside of its registers"))?;
+        Ok(Doorbell { window: self.notify.clone(), offset, ring })
     }
 }
 
@@ -108,24 +138,33 @@ struct DeviceSettings {
     name: String,
     features: u64,
     ring_size: u16,
+    pairs: u16,
 }
 
 /// What a device has while it runs; dropped in this order.
 struct Running {
     features: u64,
     /// The device's.
-    _given: DeviceMemory,
-    /// This process's.
-    memory: BusMemory,
+    _given: Vec<DeviceMemory>,
+    /// This process's, one for each pair of rings. The first has the control queue as well.
+    memories: Vec<BusMemory>,
 }
 
-/// Starts a device and its rings. Its memory is in `running` before it is told of it.
+/// Tells a device of its control queue, which is in the memory of the first pair.
+fn set_up_control(card: &Card, memory: &BusMemory, ring: ControlRing) -> Result<ControlQueue, Problem> {
+    let areas = memory.control_areas().ok_or("its control queue has no memory")?;
+    let place = card.device.set_up(ring.number, ring.size, areas, None)?;
+    let doorbell = card.doorbell(ring.number, place)?;
+    memory.control_queue(Box::new(doorbell)).ok_or_else(|| "its control queue has no memory".to_owned())
+}
+
+/// Starts a device and its rings, of which those that the device fills signal `received`, one each. Its memory is in `running` before it is told of it.
 fn start(
     card: &Card,
     running: &mut Option<Running>,
     rings: &BusRings,
     settings: &DeviceSettings,
-    events: &Events,
+    (config, received): (&Event, &[Event]),
 ) -> Result<Facts, PciError> {
     let address = card.vfio.address();
     let wrong = wrong(address);
@@ -136,36 +175,50 @@ fn start(
         card.device.negotiate(settings.features, card.vfio.reach() == Reach::Given).map_err(&wrong)?;
     card.space.enable_memory_access().map_err(failed("let it access memory"))?;
     let facts = card.device.facts(features).map_err(&wrong)?;
-    let ring_size = card.device.ring_size(RINGS, settings.ring_size).map_err(&wrong)?;
-    let mut given = None;
-    let agreed = Agreed { features, rings: RINGS.into(), ring_size };
-    let memory = BusMemory::new(&format!("pci {}", settings.name), agreed, |mapping| {
-        let memory = given.insert(DeviceMemory::new(&card.vfio, mapping)?);
-        Ok::<_, PciError>(memory.address())
-    })?;
-    let Some(given) = given else { return Err(wrong("it has no memory".to_owned())) };
-    let running = running.insert(Running { features, _given: given, memory });
-    let interrupts = [events.config.clone(), events.receive.clone()];
+    let pairs = settings.pairs;
+    let has_control = pairs > 1;
+    let control = has_control.then(|| card.device.control_ring(features, pairs)).transpose();
+    let control = control.map_err(&wrong)?;
+    let ring_size = card.device.ring_size(2 * pairs, settings.ring_size).map_err(&wrong)?;
+    let mut memories = Vec::new();
+    let mut given = Vec::new();
+    for pair in 0..pairs {
+        let control = control.filter(|_| pair == 0).map(|ring| ring.size);
+        let agreed = Agreed { features, rings: RINGS, ring_size, control };
+        memories.push(BusMemory::new(&format!("pci {}", settings.name), agreed, |mapping| {
+            let memory = DeviceMemory::new(&card.vfio, mapping)?;
+            let address = memory.address();
+            given.push(memory);
+            Ok::<_, PciError>(address)
+        })?);
+    }
+    let running = running.insert(Running { features, _given: given, memories });
+    let interrupts: Vec<_> = std::iter::once(config).chain(received).cloned().collect();
     card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
     if !card.device.common.set_config_vector(CONFIG_VECTOR) {
         return Err(wrong("it has no interrupt for changes of its configuration".to_owned()));
     }
     let mut doorbells = Vec::new();
-    for ring in 0..RINGS {
-        let is_filled_by_device = ring % 2 == 0;
-        let vector = is_filled_by_device.then_some(RECEIVE_VECTOR);
-        let areas = running.memory.areas(ring.into());
-        let place = card.device.set_up(ring, ring_size, areas, vector).map_err(&wrong)?;
-        let offset = usize::from(place).checked_mul(card.multiplier as usize);
-        let offset = offset.filter(|offset| card.notify.has16(*offset));
-        let offset = offset
-            .ok_or_else(|| wrong(format!("ring {ring} is told of what is new outside of its registers")))?;
-        let interrupt = is_filled_by_device.then(|| events.receive.clone());
-        doorbells.push((Doorbell { window: card.notify.clone(), offset, ring }, interrupt));
+    for (pair, memory) in (0..pairs).zip(&running.memories) {
+        for (place, vector) in [Some(RECEIVE_VECTOR + pair), None].into_iter().enumerate() {
+            let ring = 2 * pair + place as u16;
+            let told = card.device.set_up(ring, ring_size, memory.areas(place), vector);
+            let doorbell = told.and_then(|told| card.doorbell(ring, told));
+            doorbells.push(doorbell.map_err(&wrong)?);
+        }
     }
+    let control = control.map(|ring| set_up_control(card, &running.memories[0], ring));
+    let mut control = control.transpose().map_err(&wrong)?;
     card.device.start();
-    for (ring, (doorbell, interrupt)) in doorbells.into_iter().enumerate() {
-        rings.start(&mut running.memory, ring, Box::new(doorbell), interrupt).map_err(PciError::Thread)?;
+    // Before lanes have rings that the device doesn't use yet (section 5.1.6.5.6.1).
+    if let Some(control) = &mut control {
+        card.device.use_pairs(control, features, pairs).map_err(&wrong)?;
+    }
+    for (ring, doorbell) in doorbells.into_iter().enumerate() {
+        let (pair, place) = (ring / RINGS, ring % RINGS);
+        let interrupt = (place == 0).then(|| received[pair].clone());
+        let memory = (&mut running.memories[pair], place);
+        rings.start(ring, memory, Box::new(doorbell), interrupt).map_err(PciError::Thread)?;
     }
     rings.set_link(facts.link);
     Ok(facts)
@@ -176,6 +229,8 @@ struct Attendance {
     rings: BusRings,
     settings: DeviceSettings,
     events: Arc<Events>,
+    /// Lanes wait for them: the device has filled buffers of a pair.
+    received: Vec<Event>,
     /// As it last said of itself.
     facts: Facts,
 }
@@ -188,7 +243,8 @@ impl Attended for Attendance {
     const PERIOD: Duration = Duration::from_secs(1);
 
     fn start(&mut self, card: &Card, running: &mut Option<Running>) -> Result<bool, PciError> {
-        let result = start(card, running, &self.rings, &self.settings, &self.events);
+        let signals = (&self.events.config, &self.received[..]);
+        let result = start(card, running, &self.rings, &self.settings, signals);
         match result {
             Ok(facts) => {
                 self.facts = facts;
@@ -239,21 +295,25 @@ pub(crate) fn open(
     if !is_ring_size(ring_size) {
         return Err(PciError::RingSize { size: ring_size });
     }
-    let choices = [(packed, PACKED), (offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS)];
-    let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
-    let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
-    let settings = DeviceSettings { name: environment.name.clone(), features, ring_size };
     let events = Events::new()?;
-    // No more pairs than are started: more lanes are refused then, and don't lose what they send.
-    let rings = BusRings::new(usize::from(RINGS) / 2).map_err(PciError::Thread)?;
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
     let card = Card::new(vfio)?;
+    let pairs = card.pairs(environment)?;
+    let has_several = pairs > 1;
+    let choices =
+        [(packed, PACKED), (offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS), (has_several, queues::WANTED)];
+    let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
+    let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
+    let settings = DeviceSettings { name: environment.name.clone(), features, ring_size, pairs };
+    let rings = BusRings::new(pairs.into()).map_err(PciError::Thread)?;
+    let received = (0..pairs).map(|_| Event::new().map_err(PciError::Thread));
     let attendance = Attendance {
         rings: rings.clone(),
         settings,
         events: Arc::clone(&events),
+        received: received.collect::<Result<_, _>>()?,
         facts: Facts { link: true, ..Facts::default() },
     };
     // From here on it is stopped and given back in order, whatever comes.
@@ -264,8 +324,11 @@ pub(crate) fn open(
     }
     let facts = worker.attended.facts;
     let running = worker.running.as_ref();
-    notes.extend(running.and_then(|running| running.memory.fallback()).map(str::to_owned));
+    notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));
     let agreed = running.map_or(0, |running| running.features);
+    if has_several && agreed & RSS == 0 {
+        notes.push(queues::without_rss(address));
+    }
     let end = worker.spawn()?;
     let mut port = rings.port((&environment.name, "pci"), environment.pool, agreed, &end);
     port.capabilities.mac = facts.address;

@@ -118,7 +118,11 @@ impl<R: Registers> Common<R> {
 mod network {
     pub(super) const ADDRESS: usize = 0;
     pub(super) const STATUS: usize = 6;
+    pub(super) const MOST_PAIRS: usize = 8;
     pub(super) const MTU: usize = 10;
+    pub(super) const RSS_KEY_SIZE: usize = 17;
+    pub(super) const RSS_TABLE_LENGTH: usize = 18;
+    pub(super) const HASH_TYPES: usize = 20;
 }
 
 /// `VIRTIO_NET_S_LINK_UP`.
@@ -139,5 +143,16 @@ impl<R: Registers> Network<R> {
 
     pub(super) fn mtu(&self) -> u16 {
         self.0.read16(network::MTU)
+    }
+
+    /// Pairs of queues that it has, of several or with RSS.
+    pub(super) fn most_pairs(&self) -> u16 {
+        self.0.read16(network::MOST_PAIRS)
+    }
+
+    /// With RSS: bytes of the longest key, entries of the longest table, and kinds of packets whose hashes it can compute.
+    pub(super) fn rss(&self) -> (u8, u16, u32) {
+        let (key, table) = (self.0.read8(network::RSS_KEY_SIZE), self.0.read16(network::RSS_TABLE_LENGTH));
+        (key, table, self.0.read32(network::HASH_TYPES))
     }
 }
