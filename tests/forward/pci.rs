@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use warmlane_system_tests::{GUEST_PORT, LONG, Machine, OBEY, OBEY_MODULE};
 use warmlane_testkit::exchange::until;
+use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use self::cards::{E1000E, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, colons, dotted};
+use self::cards::{E1000E, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, VIRTIO_QUEUES, colons, dotted};
 use self::tcp::Receiver;
 use self::wire::Look::{After, Before};
-use self::wire::{Wire, checksum, data, echo, ethernet, ipv4};
+use self::wire::{Medium, Wire, checksum, data, echo, ethernet, ipv4};
 
 /// Addresses of the machine's ports, and of the hosts here.
 const PORTS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
@@ -69,6 +70,9 @@ struct Lab {
     /// Of the last question.
     number: Cell<u8>,
     directory: tempfile::TempDir,
+    /// What carries frames between the emulator and wires, and where it and TAP interfaces are.
+    _carriers: Vec<Process>,
+    _namespace: Option<Namespace>,
 }
 
 impl Lab {
@@ -88,6 +92,18 @@ impl Lab {
         Some(Self::start(machine, command, kinds))
     }
 
+    /// A machine with virtio devices that have several queues.
+    fn with_virtio_queues() -> Option<Self> {
+        if !requirements::namespaces_and(&["ip", "python3"]) {
+            return None;
+        }
+        let modules = format!("{MODULES} {OBEY_MODULE}");
+        let programs = [(warmlane(), "/usr/bin/warmlane")];
+        let machine = Machine::new(&modules, &[], &programs, &script(&[&VIRTIO_QUEUES]))?;
+        let command = machine.command(768);
+        Some(Self::start(machine, command, vec![&VIRTIO_QUEUES]))
+    }
+
     /// A machine with the 82576.
     fn with_igb() -> Option<Self> {
         let emulator = Machine::emulator_with("igb")?;
@@ -102,16 +118,10 @@ impl Lab {
         let directory = tempfile::tempdir().expect("a temporary directory");
         command.args(["-device", "intel-iommu,intremap=on"]);
         machine.add_commands(&mut command);
-        let devices = kinds.iter().flat_map(|kind| kind.devices).enumerate();
-        for (number, device) in devices {
-            let at = |name: &str| directory.path().join(format!("{name}{number}")).display().to_string();
-            let (card, host) = (at("card"), at("host"));
-            command.args([
-                "-netdev",
-                &format!(
-                    "dgram,id=n{number},local.type=unix,local.path={card},remote.type=unix,remote.path={host}"
-                ),
-            ]);
+        let media = || kinds.iter().flat_map(|kind| [&kind.medium; 2]).enumerate();
+        let devices = kinds.iter().flat_map(|kind| kind.devices);
+        for ((number, medium), device) in media().zip(devices) {
+            command.args(["-netdev", &medium.netdev(directory.path(), number)]);
             // Behind a bridge of its own, from which it can be pulled out.
             let bridge = format!(
                 "pcie-root-port,id=bridge{number},chassis={number},slot={number},addr=0x{}",
@@ -125,12 +135,26 @@ impl Lab {
             command.args(["-device", &card]);
         }
         let wires = |first: usize| [first, first + 1].map(|number| Wire::new(directory.path(), number));
-        let kinds = kinds.into_iter().enumerate().map(|(place, kind)| (kind, wires(2 * place))).collect();
+        let wires: Vec<_> = (0..kinds.len()).map(|place| wires(2 * place)).collect();
         let monitor = directory.path().join(MONITOR);
         command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
+        let has_tap = kinds.iter().any(|kind| matches!(kind.medium, Medium::Tap { .. }));
+        let namespace = has_tap.then(|| {
+            let namespace = Namespace::new("pci");
+            // Nothing is to be on the wires but what is sent there.
+            namespace.set("net.ipv6.conf.default.disable_ipv6", "1");
+            command = within(&namespace, &command);
+            namespace
+        });
         let mut process = Process::spawn(&mut command);
+        let carrier = |(number, medium): (usize, &Medium)| {
+            medium.carrier(namespace.as_ref()?, &mut process, directory.path(), number)
+        };
+        let carriers = media().filter_map(carrier).collect();
         process.wait_for(UP, LONG);
-        Self { machine, process, kinds, number: Cell::new(0), directory }
+        let kinds = kinds.into_iter().zip(wires).collect();
+        let number = Cell::new(0);
+        Self { machine, process, kinds, number, directory, _carriers: carriers, _namespace: namespace }
     }
 
     /// The cards of each kind.
@@ -180,6 +204,13 @@ impl Lab {
         report.assert_balanced();
         report
     }
+}
+
+/// The same command in a namespace.
+fn within(namespace: &Namespace, command: &Command) -> Command {
+    let mut within = namespace.command(command.get_program());
+    within.args(command.get_args());
+    within
 }
 
 /// The cards of a kind.
@@ -423,6 +454,21 @@ fn cards_with_several_queues_are_taken_driven_and_given_back() {
             lab.tell(&format!("warmlane pci give {card}"));
         }
         check(&lab, &pair);
+    });
+}
+
+/// Virtio devices with several queues: lanes share them, and go on when one is pulled out.
+#[test]
+fn virtio_devices_with_several_queues_are_shared_by_lanes() {
+    let Some(lab) = Lab::with_virtio_queues() else { return };
+    lab.pairs().for_each(|pair| {
+        for card in pair.kind.cards {
+            lab.tell(&format!("warmlane pci take {card}"));
+        }
+        pair.check_lanes();
+        pair.forward(TWO_LANES);
+        pair.check_unplug();
+        lab.finish();
     });
 }
 

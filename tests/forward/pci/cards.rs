@@ -1,5 +1,6 @@
 //! The kinds of cards of the machine, and what the forwarder is told of them.
 
+use super::wire::Medium;
 use super::{HOST_ADDRESSES, HOSTS, PORT_ADDRESSES};
 
 /// A kind of cards, of which the machine has two.
@@ -10,6 +11,10 @@ pub(super) struct Kind {
     pub(super) cards: [&'static str; 2],
     /// How the emulator makes each, besides where it is and what it is at.
     pub(super) devices: [&'static str; 2],
+    /// What their wires are.
+    pub(super) medium: Medium,
+    /// They spread flows over their queues as they are told to.
+    pub(super) has_rss: [bool; 2],
     /// Options of the ports.
     pub(super) options: [&'static str; 2],
     /// Bytes of the longest packet.
@@ -28,6 +33,8 @@ pub(super) static VIRTIO: Kind = Kind {
         // With event indices, QEMU 7.2 forgets to ask for notifications of packed rings once its peer has been busy; the kernel's driver would wait for ever.
         "virtio-net-pci,disable-legacy=on,iommu_platform=on,packed=on,event_idx=off",
     ],
+    medium: Medium::Socket,
+    has_rss: [false, false],
     options: ["", ",packed=true"],
     mtu: 1500,
     // Not where what they are at doesn't take such packets.
@@ -39,6 +46,8 @@ pub(super) static E1000E: Kind = Kind {
     driver: "e1000e",
     cards: ["0000:03:00.0", "0000:04:00.0"],
     devices: ["e1000e", "e1000e"],
+    medium: Medium::Socket,
+    has_rss: [false, false],
     options: ["", ",ring-size=64,promiscuous=true"],
     mtu: 9000,
     // QEMU 7.2 cuts by IP what it can't leave to others, and not by TCP.
@@ -52,9 +61,28 @@ pub(super) static IGB: Kind = Kind {
     driver: "igb",
     cards: ["0000:01:00.0", "0000:02:00.0"],
     devices: ["igb", "igb"],
+    medium: Medium::Socket,
+    has_rss: [true, true],
     options: ["", ",ring-size=64,promiscuous=true"],
     mtu: 9000,
     cuts: true,
+    resets: true,
+};
+
+/// Of virtio, with several queues. The first leaves it to the TAP interface that it is at how flows are spread.
+pub(super) static VIRTIO_QUEUES: Kind = Kind {
+    driver: "virtio-pci",
+    cards: ["0000:01:00.0", "0000:02:00.0"],
+    devices: [
+        "virtio-net-pci,disable-legacy=on,iommu_platform=on,packed=off,mq=on",
+        "virtio-net-pci,disable-legacy=on,iommu_platform=on,packed=on,event_idx=off,mq=on,rss=on",
+    ],
+    medium: Medium::Tap { queues: 2 },
+    has_rss: [false, true],
+    options: ["", ",packed=true"],
+    mtu: 1500,
+    // TAP devices take long packets as they are.
+    cuts: false,
     resets: true,
 };
 

@@ -10,6 +10,9 @@ use super::{Pair, TAKE, TAKEN};
 const UP_DOWNS: &str = "WARMLANE_TEST_UP_DOWNS";
 const USUAL_UP_DOWNS: usize = 5;
 
+/// What is mapped of ports: memory for their cards, and registers.
+const MAPPINGS: [&str; 3] = ["pci west", "pci east", "vfio-device"];
+
 /// How often a card is reset behind the port's back.
 const RESETS: usize = 4;
 
@@ -39,6 +42,16 @@ impl Pair<'_> {
     /// Somebody else resets the cards while packets go by: the port starts them again, and forwards as before.
     pub(super) fn check_resets(&self) {
         self.forward(TAKEN);
+        self.reset_under_load();
+        self.check_forwarding(0);
+        self.check_forwarding(1);
+        self.lab.finish();
+    }
+
+    /// Resets each card a few times while packets go by. All memory that they had before was given back, and is theirs again.
+    pub(super) fn reset_under_load(&self) {
+        let mappings = || MAPPINGS.map(|name| self.lab.count_mappings(name));
+        let before = (mappings(), self.free_pages());
         let mut number = 0;
         for round in 0..RESETS {
             let side = round % 2;
@@ -63,8 +76,6 @@ impl Pair<'_> {
         }
         // What was on its way.
         while self.wires[1].receive_forwarded().is_some() {}
-        self.check_forwarding(0);
-        self.check_forwarding(1);
-        self.lab.finish();
+        assert_eq!((mappings(), self.free_pages()), before);
     }
 }

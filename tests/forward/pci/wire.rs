@@ -6,12 +6,16 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use warmlane_system_tests::LONG;
+use warmlane_system_tests::{LONG, SHORT};
 use warmlane_testkit::exchange::contents;
+use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::Process;
 
 use self::Look::{After, Before};
 use super::{HOST_ADDRESSES, HOSTS, MOMENT, PORTS, PROTOCOL, UDP};
+
+/// What TAP interfaces are called, before their cards' numbers.
+const TAP: &str = "wire";
 
 /// One's complement sum of words (RFC 1071), complemented.
 pub(super) fn checksum(bytes: &[u8]) -> [u8; 2] {
@@ -51,29 +55,78 @@ pub(super) enum Look {
 
 /// The frame of a number that goes from one side to the other, before or after it has been forwarded.
 pub(super) fn data(from: usize, number: usize, length: usize, look: Look) -> Vec<u8> {
+    routed(from, PROTOCOL, &contents(number, length - 34), look)
+}
+
+/// The frame of UDP with a number of a flow, by its ports, from one side to the other, before or after it has been forwarded.
+pub(super) fn flow(from: usize, ports: (u16, u16), number: usize, look: Look) -> Vec<u8> {
+    let data = contents(number, 40 + number % 900);
+    let length = (8 + data.len()) as u16;
+    // Without a checksum, as over IPv4 it may be.
+    let words = [ports.0, ports.1, length, 0].map(u16::to_be_bytes);
+    routed(from, UDP, &[words.as_flattened(), &data].concat(), look)
+}
+
+/// A frame from one side to the other, before or after it has been forwarded.
+fn routed(from: usize, protocol: u8, payload: &[u8], look: Look) -> Vec<u8> {
     let to = 1 - from;
-    let payload = contents(number, length - 34);
     let (destination, source, ttl) = match look {
         Before => (PORTS[from], HOSTS[from], 64),
         After => (HOSTS[to], PORTS[to], 63),
     };
-    let packet = ipv4(ttl, PROTOCOL, HOST_ADDRESSES[from], HOST_ADDRESSES[to], &payload);
+    let packet = ipv4(ttl, protocol, HOST_ADDRESSES[from], HOST_ADDRESSES[to], payload);
     ethernet(destination, source, 0x0800, &packet)
 }
 
-/// The frame of UDP with a number of a flow, from the first side to the second, before or after it has been forwarded.
-pub(super) fn flow(flow: u16, number: usize, look: Look) -> Vec<u8> {
-    let data = contents(number, 40 + number % 900);
-    let length = (8 + data.len()) as u16;
-    let ports = (10_000 + flow).to_be_bytes();
-    // Without a checksum, as over IPv4 it may be.
-    let message = [&ports[..], &[0, 53], &length.to_be_bytes(), &[0, 0], &data].concat();
-    let (destination, source, ttl) = match look {
-        Before => (PORTS[0], HOSTS[0], 64),
-        After => (HOSTS[1], PORTS[1], 63),
-    };
-    let packet = ipv4(ttl, UDP, HOST_ADDRESSES[0], HOST_ADDRESSES[1], &message);
-    ethernet(destination, source, 0x0800, &packet)
+/// What a card's wire is made of, besides its other end here.
+pub(super) enum Medium {
+    /// A datagram socket, by which the emulator has one queue.
+    Socket,
+    /// A TAP interface, by which it has several.
+    Tap {
+        /// How many.
+        queues: usize,
+    },
+}
+
+/// The files at the ends of the wire of a card with this number.
+fn ends(directory: &Path, number: usize) -> [PathBuf; 2] {
+    ["card", "host"].map(|name| directory.join(format!("{name}{number}")))
+}
+
+impl Medium {
+    /// How the emulator is told of it.
+    pub(super) fn netdev(&self, directory: &Path, number: usize) -> String {
+        let [card, host] = ends(directory, number).map(|path| path.display().to_string());
+        match self {
+            Self::Socket => format!(
+                "dgram,id=n{number},local.type=unix,local.path={card},remote.type=unix,remote.path={host}"
+            ),
+            Self::Tap { queues } => format!(
+                "tap,id=n{number},ifname={TAP}{number},queues={queues},vhost=off,script=no,downscript=no"
+            ),
+        }
+    }
+
+    /// What carries frames between the emulator, which runs in this namespace, and the other end, if that isn't the emulator.
+    pub(super) fn carrier(
+        &self,
+        namespace: &Namespace,
+        emulator: &mut Process,
+        directory: &Path,
+        number: usize,
+    ) -> Option<Process> {
+        let Self::Tap { .. } = self else { return None };
+        let interface = format!("{TAP}{number}");
+        namespace.wait_for_interface(&interface, emulator);
+        namespace.ip(&format!("link set {interface} up"));
+        let mut command = namespace.command("python3");
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tap_wire.py"));
+        command.arg(interface).args(ends(directory, number));
+        let mut process = Process::spawn(&mut command);
+        process.wait_for("there", SHORT);
+        Some(process)
+    }
 }
 
 /// The other end of a card's wire.
@@ -87,11 +140,12 @@ pub(super) struct Wire {
 impl Wire {
     /// Of the card with this number.
     pub(super) fn new(directory: &Path, number: usize) -> Self {
-        let socket = UnixDatagram::bind(directory.join(format!("host{number}"))).expect("a free name");
+        let [card, host] = ends(directory, number);
+        let socket = UnixDatagram::bind(host).expect("a free name");
         socket.set_read_timeout(Some(MOMENT)).expect("it is no zero");
         // The machine takes no more than it has buffers for.
         socket.set_write_timeout(Some(LONG)).expect("it is no zero");
-        Self { socket, card: directory.join(format!("card{number}")), received: Cell::new(0) }
+        Self { socket, card, received: Cell::new(0) }
     }
 
     pub(super) fn send(&self, frame: &[u8]) {
