@@ -47,6 +47,9 @@ const MONITOR: &str = "monitor";
 /// What the machine says when it is there.
 const UP: &str = "guest is up";
 
+/// The kernel's driver for those who drive devices themselves.
+const VFIO: &str = "vfio-pci";
+
 const MODULES: &str = "virtio_pci virtio_net vfio_pci vfio_iommu_type1 tun";
 
 fn script(kinds: &[&Kind]) -> String {
@@ -67,6 +70,7 @@ struct Lab {
     process: Process,
     /// Kinds of cards, with the other ends of their wires.
     kinds: Vec<(&'static Kind, [Wire; 2])>,
+    has_iommu: bool,
     /// Of the last question.
     number: Cell<u8>,
     directory: tempfile::TempDir,
@@ -89,7 +93,7 @@ impl Lab {
         };
         let machine = Machine::new(&modules, &[], &[(warmlane(), "/usr/bin/warmlane")], &script(&kinds))?;
         let command = machine.command(768);
-        Some(Self::start(machine, command, kinds))
+        Some(Self::start(machine, command, kinds, true))
     }
 
     /// A machine with virtio devices that have several queues.
@@ -101,7 +105,17 @@ impl Lab {
         let programs = [(warmlane(), "/usr/bin/warmlane")];
         let machine = Machine::new(&modules, &[], &programs, &script(&[&VIRTIO_QUEUES]))?;
         let command = machine.command(768);
-        Some(Self::start(machine, command, vec![&VIRTIO_QUEUES]))
+        Some(Self::start(machine, command, vec![&VIRTIO_QUEUES], true))
+    }
+
+    /// A machine without an IOMMU, with virtio devices and the 82574.
+    fn without_iommu() -> Option<Self> {
+        let modules = format!("{MODULES} {OBEY_MODULE} {}", E1000E.driver);
+        let kinds = vec![&VIRTIO, &E1000E];
+        let programs = [(warmlane(), "/usr/bin/warmlane")];
+        let machine = Machine::with_noiommu(&modules, &programs, &script(&kinds))?;
+        let command = machine.command(768);
+        Some(Self::start(machine, command, kinds, false))
     }
 
     /// A machine with the 82576.
@@ -111,12 +125,14 @@ impl Lab {
         let programs = [(warmlane(), "/usr/bin/warmlane")];
         let machine = Machine::new(&modules, &[], &programs, &script(&[&IGB]))?;
         let command = machine.command_of(&emulator, 768);
-        Some(Self::start(machine, command, vec![&IGB]))
+        Some(Self::start(machine, command, vec![&IGB], true))
     }
 
-    fn start(machine: Machine, mut command: Command, kinds: Vec<&'static Kind>) -> Self {
+    fn start(machine: Machine, mut command: Command, kinds: Vec<&'static Kind>, has_iommu: bool) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        command.args(["-device", "intel-iommu,intremap=on"]);
+        if has_iommu {
+            command.args(["-device", "intel-iommu,intremap=on"]);
+        }
         machine.add_commands(&mut command);
         let media = || kinds.iter().flat_map(|kind| [&kind.medium; 2]).enumerate();
         let devices = kinds.iter().flat_map(|kind| kind.devices);
@@ -154,7 +170,16 @@ impl Lab {
         process.wait_for(UP, LONG);
         let kinds = kinds.into_iter().zip(wires).collect();
         let number = Cell::new(0);
-        Self { machine, process, kinds, number, directory, _carriers: carriers, _namespace: namespace }
+        Self {
+            machine,
+            process,
+            kinds,
+            has_iommu,
+            number,
+            directory,
+            _carriers: carriers,
+            _namespace: namespace,
+        }
     }
 
     /// The cards of each kind.
@@ -234,6 +259,22 @@ impl Pair<'_> {
         devices
     }
 
+    /// Both are taken from the kernel, by the command, until they are given back.
+    fn take(&self) {
+        for card in self.kind.cards {
+            self.tell(&format!("warmlane pci take {card}"));
+        }
+        self.check_drivers(2, VFIO, Some(self.kind.driver));
+    }
+
+    fn give(&self) {
+        for card in self.kind.cards {
+            self.tell(&format!("warmlane pci give {card}"));
+        }
+        self.check_drivers(2, self.kind.driver, None);
+        self.check_kernel();
+    }
+
     fn check_drivers(&self, count: usize, driver: &str, taken_from: Option<&str>) {
         let devices = self.devices();
         let cards: Vec<_> = devices.iter().filter_map(|device| device["address"].as_str()).collect();
@@ -241,7 +282,9 @@ impl Pair<'_> {
         for device in devices {
             let found = (device["driver"].as_str(), device["taken_from"].as_str());
             assert_eq!(found, (Some(driver), taken_from), "{device}");
-            assert!(device["iommu_group"].is_string(), "{device}");
+            // Without an IOMMU the kernel makes one up for VFIO.
+            let has_group = self.lab.has_iommu || driver == VFIO;
+            assert_eq!(device["iommu_group"].is_string(), has_group, "{device}");
         }
     }
 
@@ -446,13 +489,9 @@ fn cards_are_taken_driven_and_given_back() {
 fn cards_with_several_queues_are_taken_driven_and_given_back() {
     let Some(lab) = Lab::with_igb() else { return };
     lab.pairs().for_each(|pair| {
-        for card in pair.kind.cards {
-            lab.tell(&format!("warmlane pci take {card}"));
-        }
+        pair.take();
         pair.check_lanes();
-        for card in pair.kind.cards {
-            lab.tell(&format!("warmlane pci give {card}"));
-        }
+        pair.give();
         check(&lab, &pair);
     });
 }
@@ -462,13 +501,42 @@ fn cards_with_several_queues_are_taken_driven_and_given_back() {
 fn virtio_devices_with_several_queues_are_shared_by_lanes() {
     let Some(lab) = Lab::with_virtio_queues() else { return };
     lab.pairs().for_each(|pair| {
-        for card in pair.kind.cards {
-            lab.tell(&format!("warmlane pci take {card}"));
-        }
+        pair.take();
         pair.check_lanes();
         pair.forward(TWO_LANES);
         pair.check_unplug();
         lab.finish();
+    });
+}
+
+/// Without an IOMMU: only if root allows it, and with a warning.
+#[test]
+fn cards_are_driven_without_an_iommu() {
+    let Some(lab) = Lab::without_iommu() else { return };
+    let said = lab.tell(&format!("warmlane pci take {} 2>&1 || true", VIRTIO.cards[0]));
+    assert!(said.contains("has no IOMMU group") && said.contains("enable_unsafe_noiommu_mode"), "{said}");
+    lab.pairs().for_each(|pair| pair.check_drivers(2, pair.kind.driver, None));
+    lab.tell("echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+    lab.pairs().for_each(|pair| {
+        eprintln!("cards of {}", pair.kind.driver);
+        pair.take();
+        pair.forward(TAKEN);
+        for card in pair.kind.cards {
+            let warning = format!("WARNING: there is no IOMMU between PCI device {card}");
+            assert_eq!(lab.count_notes(&warning), 1, "{}", lab.tell("cat /notes"));
+        }
+        pair.check_forwarding(0);
+        pair.check_forwarding(1);
+        lab.finish();
+        if pair.kind.resets {
+            pair.check_resets();
+        }
+        pair.give();
+        pair.check_up_downs();
+        pair.forward(TAKE);
+        pair.check_unplug();
+        lab.finish();
+        pair.check_drivers(1, pair.kind.driver, None);
     });
 }
 
@@ -477,10 +545,7 @@ fn check(lab: &Lab, pair: &Pair<'_>) {
     eprintln!("cards of {driver}");
     pair.check_drivers(2, driver, None);
     pair.check_kernel();
-    for card in cards {
-        lab.tell(&format!("warmlane pci take {card}"));
-    }
-    pair.check_drivers(2, "vfio-pci", Some(driver));
+    pair.take();
     pair.forward(TAKEN);
     let said = lab.tell(&format!("warmlane pci give {} 2>&1 || true", cards[0]));
     assert!(said.contains("is in use"), "{said}");
@@ -496,14 +561,10 @@ fn check(lab: &Lab, pair: &Pair<'_>) {
     if pair.kind.resets {
         pair.check_resets();
     }
-    for card in cards {
-        lab.tell(&format!("warmlane pci give {card}"));
-    }
-    pair.check_drivers(2, driver, None);
-    pair.check_kernel();
+    pair.give();
 
     pair.forward(TAKE);
-    pair.check_drivers(2, "vfio-pci", Some(driver));
+    pair.check_drivers(2, VFIO, Some(driver));
     lab.tell("kill -KILL $(cat /pid); wait $(cat /pid); true");
     assert!(lab.tell("warmlane pci 2>&1").contains("given back"));
     pair.check_drivers(2, driver, None);

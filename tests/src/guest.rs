@@ -22,6 +22,9 @@ const QEMU: &str = "qemu-system-x86_64";
 /// Another one, for devices that the installed one may not have.
 const NEWER_QEMU: &str = "WARMLANE_TEST_QEMU";
 
+/// Modules of VFIO for machines without an IOMMU, which the kernel's own aren't.
+const NOIOMMU_MODULES: &str = "WARMLANE_TEST_NOIOMMU_MODULES";
+
 /// What makes the memory disk, on this side.
 const MAKERS: [&str; 5] = [QEMU, "modprobe", "ldd", "strip", "cpio"];
 
@@ -72,6 +75,29 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Kernels, by the names that Debian gives them.
 const KERNELS: &str = "/boot";
 
+/// A kernel of this machine's.
+struct Kernel<'a> {
+    release: String,
+    /// Where modules are that are taken in place of its own of the same names.
+    replacements: Option<&'a Path>,
+}
+
+impl Kernel<'_> {
+    /// The newest one that has these modules. `None` where there is none, which is said.
+    fn newest(modules: &str) -> Option<Self> {
+        if !requirements::programs(&["modprobe"]) {
+            return None;
+        }
+        let release = newest_kernel(modules);
+        if release.is_none() {
+            requirements::missing(&format!(
+                "a kernel in /boot with the modules {modules} (Debian's linux-image-cloud-amd64)"
+            ));
+        }
+        Some(Self { release: release?, replacements: None })
+    }
+}
+
 /// A kernel and a memory disk, to be booted.
 #[derive(Debug)]
 pub struct Machine {
@@ -92,11 +118,32 @@ impl Machine {
     /// # Panics
     /// If something that should work doesn't, or `CI` is set and something is missing.
     pub fn new(modules: &str, programs: &[&str], extra: &[(&Path, &str)], script: &str) -> Option<Self> {
-        Self::with_modules_at_hand(modules, programs, extra, &format!("load {modules}\n{script}"))
+        let kernel = Kernel::newest(modules)?;
+        Self::with_modules_at_hand(kernel, modules, programs, extra, &format!("load {modules}\n{script}"))
+    }
+
+    /// The same, with modules of VFIO for machines without an IOMMU, in a folder that an environment variable names, and that is named itself by the kernel that they are
+    /// for. `None` where there is none, which is said.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn with_noiommu(modules: &str, extra: &[(&Path, &str)], script: &str) -> Option<Self> {
+        let folder = std::env::var_os(NOIOMMU_MODULES).map(PathBuf::from);
+        let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
+            requirements::missing(&format!(
+                "{NOIOMMU_MODULES} with the path of VFIO's modules for machines without an IOMMU (`.ci/noiommu-modules` builds them)"
+            ));
+            return None;
+        };
+        let release = folder.file_name().and_then(OsStr::to_str).expect("folders have names").to_owned();
+        let kernel = Kernel { release, replacements: Some(&folder) };
+        Self::with_modules_at_hand(kernel, modules, &[], extra, &format!("load {modules}\n{script}"))
     }
 
     /// The same, but it is `script` that loads modules, when it wants them: by `load` and their names.
     fn with_modules_at_hand(
+        kernel: Kernel<'_>,
         modules: &str,
         programs: &[&str],
         extra: &[(&Path, &str)],
@@ -105,12 +152,6 @@ impl Machine {
         if !requirements::programs(&[&MAKERS[..], &BASICS, programs].concat()) {
             return None;
         }
-        let Some(release) = newest_kernel(modules) else {
-            requirements::missing(&format!(
-                "a kernel in /boot with the modules {modules} (Debian's linux-image-cloud-amd64)"
-            ));
-            return None;
-        };
         let directory = tempfile::tempdir().expect("a temporary directory");
         let root = directory.path().join("root");
         // As Debian has it: programs and libraries are below /usr, and the old names lead there.
@@ -136,7 +177,7 @@ impl Machine {
             fs::copy(&path, name).expect("a writable directory");
             copy_libraries(&root, &path);
         }
-        copy_modules(&root, &release, modules);
+        copy_modules(&root, &kernel, modules);
         let start = format!(
             "#!/usr/bin/bash\n\
              export PATH=/usr/bin HOME=/\n\
@@ -155,7 +196,7 @@ impl Machine {
         let disk = directory.path().join("disk");
         let line = format!("cd {} && find . | cpio --quiet -o -H newc >{}", root.display(), disk.display());
         done(Command::new("sh").args(["-c", &line]));
-        Some(Self { directory, release })
+        Some(Self { directory, release: kernel.release })
     }
 
     fn console_file(&self) -> PathBuf {
@@ -336,8 +377,9 @@ fn run_in_a_guest(programs: &[&str], groups: &[GuestTests]) -> Option<String> {
     );
     let here = std::env::current_exe().expect("a test knows its path");
     let extra = [(here.as_path(), "/test"), (warmlane(), "/usr/bin/warmlane")];
-    let modules: Vec<&str> = groups.iter().map(|group| group.modules).collect();
-    let machine = Machine::with_modules_at_hand(&modules.join(" "), programs, &extra, &script)?;
+    let modules = groups.iter().map(|group| group.modules).collect::<Vec<_>>().join(" ");
+    let kernel = Kernel::newest(&modules)?;
+    let machine = Machine::with_modules_at_hand(kernel, &modules, programs, &extra, &script)?;
     let (mut emulator, begin) = (Process::spawn(machine.command(1536).arg("-no-reboot")), Instant::now());
     while !emulator.has_ended() {
         // Whether it computes, waits or got no CPU, and what its kernel waits for.
@@ -386,18 +428,20 @@ fn newest(releases: impl Iterator<Item = String>) -> Option<String> {
 }
 
 /// Copies modules of the kernel and those that they need, and for each one its list of what to load, for [`LOAD`].
-fn copy_modules(root: &Path, release: &str, modules: &str) {
+fn copy_modules(root: &Path, kernel: &Kernel<'_>, modules: &str) {
     let directory = root.join("modules");
     fs::create_dir_all(&directory).expect("a writable directory");
     for module in modules.split_whitespace() {
         let mut list = String::new();
         let mut command = Command::new("modprobe");
         // "insmod PATH OPTIONS", those that it needs first; or "builtin NAME".
-        for line in done(command.args(["--set-version", release, "--show-depends", module])).lines() {
+        for line in done(command.args(["--set-version", &kernel.release, "--show-depends", module])).lines() {
             let Some(path) = line.strip_prefix("insmod ").and_then(|rest| rest.split(' ').next()) else {
                 continue;
             };
             let name = Path::new(path).file_name().and_then(OsStr::to_str).expect("modules have names");
+            let replacement = kernel.replacements.map(|folder| folder.join(name));
+            let path = replacement.filter(|path| path.exists()).unwrap_or_else(|| path.into());
             let target = directory.join(name);
             if !target.exists() {
                 fs::copy(path, target).expect("a writable directory");
