@@ -16,7 +16,7 @@ use warmlane_wire::MacAddress;
 use crate::lanes::{Assembly, LaneSettings, StartError};
 
 impl Assembly {
-    /// Forwards between `ports`, which are those of `config` in the same order; bridges its VXLAN networks.
+    /// Forwards between `ports`, which are those of `config` in the same order; bridges its VXLAN and GENEVE networks.
     ///
     /// # Errors
     /// [`StartError`].
@@ -59,14 +59,14 @@ impl Assembly {
     }
 }
 
-/// Makes a lane's pipeline of its forwarder and ports, with the gateway of the configuration's VXLAN networks if there are any. `known` is the
+/// Makes a lane's pipeline of its forwarder and ports, with the gateway of the configuration's bridged networks if there are any. `known` is the
 /// Ethernet address and MTU of each port.
 fn pipelines(
     config: &Config,
     known: Vec<(Option<MacAddress>, u16)>,
     pool: &Pool,
 ) -> impl FnMut(Forwarder, Vec<LanePort>) -> Result<Pipeline, GraphError> + use<> {
-    let (networks, icmp) = (config.vxlan.clone(), config.icmp);
+    let (networks, icmp) = (config.overlays.clone(), config.icmp);
     let facts: Vec<_> = known.into_iter().map(|(mac, mtu)| PortFacts { mac, mtu }).collect();
     let names: Vec<_> = config.ports.iter().map(|port| port.name.clone()).collect();
     let copies = pool.clone();

@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn explain(config: &Config, drivers: Vec<DriverSettings>, as_json: bool) -> anyhow::Result<()> {
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
     let (ports, _) = open_ports(config, drivers, &pool)?;
-    let explained = offloads(&ports, !config.vxlan.is_empty());
+    let explained = offloads(&ports, !config.overlays.is_empty());
     if as_json {
         messages::print(format_args!("{}\n", serde_json::to_string(&explained)?))?;
     } else {

@@ -1,4 +1,4 @@
-//! Any frames through a VXLAN gateway: no panic, every packet accounted for, every buffer back, and whatever is sent to a tunnel end is right
+//! Any frames through a VXLAN and GENEVE gateway: no panic, every packet accounted for, every buffer back, and whatever is sent to a tunnel end is right
 //! there and has the same frame in it.
 //!
 //! The input is a list of frames: a byte of [`Flags`], two bytes of length (little endian), and the frame.
@@ -14,20 +14,24 @@ use std::sync::OnceLock;
 use frames::BURST;
 use libfuzzer_sys::fuzz_target;
 use warmlane::port::software_offload::complete_checksum;
-use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
+use warmlane_forward::control::TunnelProtocol::{self, Geneve, Vxlan};
+use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Checksum, Packet, Pool, Vlan, VlanTci};
 use warmlane_vxlan::{Gateway, PortFacts, Reason};
-use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, checksum, ethernet, ipv4, vxlan};
+use warmlane_wire::{
+    Frame, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, checksum, ethernet, geneve, ipv4, udp, vxlan,
+};
 
 /// What to do with a frame before the gateway gets it.
 #[derive(Clone, Copy)]
 struct Flags(u8);
 
 impl Flags {
-    /// By which of the ports it comes in: the underlay, an access, one whose VLAN 7 is an access, and none that there is.
+    /// By which of the ports it comes in: the underlay, an access, one whose VLAN 7 is an access, and none that there is. What comes in a tunnel
+    /// does so by one of the first two.
     fn port(self) -> u16 {
-        u16::from(self.0 & 3)
+        u16::from(self.0 & if self.tunnelled() { 1 } else { 3 })
     }
 
     /// Whether it is cut into a chain of short segments.
@@ -40,9 +44,15 @@ impl Flags {
         self.0 & 8 != 0
     }
 
-    /// Whether it comes in a tunnel of right headers, but for the first byte: that is their traffic class.
+    /// Whether it comes in a tunnel of right headers, but for the first byte: that is their traffic class. Of GENEVE, two more bytes begin the
+    /// header: version, length of options, and flags.
     fn tunnelled(self) -> bool {
         self.0 & 16 != 0
+    }
+
+    /// By which protocol it comes in a tunnel.
+    fn protocol(self) -> TunnelProtocol {
+        if self.0 & 2 != 0 { Geneve } else { Vxlan }
     }
 
     /// Whether that is the tunnel over IPv6; of another frame, whether its IPv4 header gets a right checksum.
@@ -72,10 +82,14 @@ const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
 const VLAN: u16 = 7;
 
 /// What the other end may never find wrong with a packet of ours. It may drop frames that hosts made wrong.
-const OUR_FAULTS: [Reason; 6] = [
+const OUR_FAULTS: [Reason; 10] = [
     Reason::OuterLength,
     Reason::OuterChecksum,
     Reason::NoIdentifier,
+    Reason::Version,
+    Reason::CriticalOption,
+    Reason::ControlMessage,
+    Reason::NotEthernet,
     Reason::UnknownNetwork,
     Reason::UnknownRemote,
     Reason::NoSpace,
@@ -94,14 +108,21 @@ const fn identifier(ipv6: bool) -> u32 {
 }
 
 /// A network between tunnel ends, the first of which is at home.
-fn network(ipv6: bool, local: u8, remotes: &[u8], access: (usize, Option<u16>)) -> VxlanConfig {
-    VxlanConfig {
+fn network(
+    protocol: TunnelProtocol,
+    ipv6: bool,
+    local: u8,
+    remotes: &[u8],
+    access: (usize, Option<u16>),
+) -> OverlayConfig {
+    OverlayConfig {
+        protocol,
         identifier: identifier(ipv6),
         local: address(ipv6, local),
         remotes: remotes.iter().map(|number| address(ipv6, *number)).collect(),
         access: vec![access],
         stations: vec![(MacAddress([2, 0, 0, 0, 0, 0xb]), 0)],
-        udp_port: vxlan::PORT,
+        udp_port: protocol.udp_port(),
         mtu: 1450,
         ttl: 64,
         udp_checksum: ipv6,
@@ -115,23 +136,28 @@ fn pool() -> &'static Pool {
     POOL.get_or_init(frames::pool)
 }
 
-fn gateway(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>) -> Gateway {
+fn gateway(networks: Vec<OverlayConfig>, ports: Vec<PortFacts>) -> Gateway {
     Gateway::new(networks, ports, pool().clone(), IcmpLimits { rate: u32::MAX, burst: 1 })
 }
 
-/// The gateway under test: two networks, and three ports.
+/// The gateway under test: two networks by each protocol, and three ports.
 fn near() -> Gateway {
-    let mut first = network(false, 1, &[2, 3], (1, None));
-    first.access.push((2, Some(VLAN)));
-    let networks = vec![first, network(true, 1, &[2, 3], (2, Some(VLAN + 1)))];
+    let here = |protocol, ipv6, access| network(protocol, ipv6, 1, &[2, 3], access);
+    let mut networks = vec![
+        here(Vxlan, false, (1, None)),
+        here(Vxlan, true, (2, Some(VLAN + 1))),
+        here(Geneve, false, (2, Some(VLAN + 2))),
+        here(Geneve, true, (2, Some(VLAN + 3))),
+    ];
+    networks[0].access.push((2, Some(VLAN)));
     gateway(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS])
 }
 
-/// All tunnel ends of both networks, in one; whatever is unpacked leaves by its second port.
+/// All tunnel ends of these networks, in one; whatever is unpacked leaves by its second port.
 fn far() -> Gateway {
     let ends = [(false, 2), (false, 3), (true, 2), (true, 3)];
-    let networks = ends.map(|(ipv6, local)| network(ipv6, local, &[1], (1, None)));
-    gateway(networks.to_vec(), vec![PortFacts { mac: None, mtu: 1500 }; 2])
+    let of = |protocol| ends.map(|(ipv6, local)| network(protocol, ipv6, local, &[1], (1, None)));
+    gateway([of(Vxlan), of(Geneve)].concat(), vec![PortFacts { mac: None, mtu: 1500 }; 2])
 }
 
 thread_local! {
@@ -141,9 +167,15 @@ thread_local! {
 
 /// The frame in the middle of right headers from another tunnel end.
 fn in_tunnel(bytes: &[u8], flags: Flags) -> Option<Vec<u8>> {
-    let (class, inside) = bytes.split_first()?;
+    let (class, mut inside) = bytes.split_first()?;
     let (ipv6, remote) = (flags.other(), if flags.second() { 3 } else { 2 });
-    let data = [&vxlan::header(identifier(ipv6))[..], inside].concat();
+    let mut header = flags.protocol().header(identifier(ipv6));
+    if flags.protocol() == Geneve {
+        let (begin, rest) = inside.split_first_chunk::<2>()?;
+        header[..2].copy_from_slice(begin);
+        inside = rest;
+    }
+    let data = [&header[..], inside].concat();
     let link = Frame::new().ethernet(US, MacAddress([2, 0, 0, 0, 1, remote]));
     let packet = match (address(ipv6, remote), address(ipv6, 1)) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -154,7 +186,7 @@ fn in_tunnel(bytes: &[u8], flags: Flags) -> Option<Vec<u8>> {
         }
         _ => return None,
     };
-    let mut packet = packet.udp(50_000, vxlan::PORT).payload(&data).to_vec().ok()?;
+    let mut packet = packet.udp(50_000, flags.protocol().udp_port()).payload(&data).to_vec().ok()?;
     if !flags.summed() {
         let at = packet.len().checked_sub(data.len() + 2)?;
         packet[at..at + 2].fill(0);
@@ -218,7 +250,12 @@ fn check_far(made: &mut Burst) {
 fn inside(packet: &[u8]) -> &[u8] {
     let link = LinkLayer::parse(packet).expect("an Ethernet header is sent");
     let ip = if link.payload[0] >> 4 == 4 { 20 } else { 40 };
-    vxlan::parse(&link.payload[ip + 8..]).expect("a VXLAN header is sent").1
+    let (udp, data) = udp::parse(&link.payload[ip..]).expect("a UDP header is sent");
+    if udp.destination_port() == geneve::PORT {
+        geneve::parse(data).expect("a GENEVE header is sent").1
+    } else {
+        vxlan::parse(data).expect("a VXLAN header is sent").1
+    }
 }
 
 fn pass(near: &mut Gateway, burst: &mut Burst) {

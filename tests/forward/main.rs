@@ -30,6 +30,8 @@ macro_rules! hosts_over {
 
 mod errors;
 mod flows;
+mod geneve;
+mod guest;
 mod kinds;
 mod namespaces;
 mod offloads;

@@ -139,6 +139,8 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// ARP (RFC 826).
     pub const ARP: Self = Self(0x0806);
+    /// A whole frame follows, in a tunnel ("transparent Ethernet bridging", RFC 1701).
+    pub const BRIDGED: Self = Self(0x6558);
     /// A customer VLAN tag follows (IEEE 802.1Q).
     pub const VLAN: Self = Self(0x8100);
     /// IPv6 (RFC 2464).
@@ -168,6 +170,7 @@ impl fmt::Display for EtherType {
         match *self {
             Self::IPV4 => f.write_str("IPv4"),
             Self::ARP => f.write_str("ARP"),
+            Self::BRIDGED => f.write_str("bridged Ethernet"),
             Self::VLAN => f.write_str("VLAN"),
             Self::IPV6 => f.write_str("IPv6"),
             Self::MPLS => f.write_str("MPLS"),

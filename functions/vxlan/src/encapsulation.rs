@@ -3,7 +3,7 @@
 use warmlane_forward::control::{Around, Class};
 use warmlane_mem::{Checksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
-use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp, vxlan};
+use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp};
 
 use crate::inner_frame::InnerFrame;
 use crate::outer::{DATAGRAM, addresses};
@@ -160,7 +160,8 @@ impl Encapsulation {
 /// The headers around a frame, without Ethernet addresses.
 fn in_front<const N: usize>(around: &Around, ethertype: EtherType, ip: &[u8]) -> [u8; N] {
     let datagram = udp::header(0, around.udp_port, 0, 0);
-    let parts = [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &vxlan::header(around.identifier)];
+    let parts =
+        [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &around.protocol.header(around.identifier)];
     let mut headers = [0; N];
     for (byte, value) in headers.iter_mut().zip(parts.concat()) {
         *byte = value;

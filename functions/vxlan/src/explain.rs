@@ -6,11 +6,10 @@ use warmlane_counters::Source;
 use warmlane_lane::{Explanation, Outputs, Stage as _};
 use warmlane_mem::{Burst, Packet};
 use warmlane_sys::clock;
-use warmlane_wire::{LinkLayer, ethernet, ipv4, ipv6};
+use warmlane_wire::{LinkLayer, ethernet};
 
 use crate::gateway::{Gateway, key};
 use crate::network::Network;
-use crate::outer::DATAGRAM;
 use crate::stations::{Place, Station, at};
 use crate::tags::vlan_of;
 
@@ -32,14 +31,11 @@ impl Gateway {
         {
             (network, Place::Access(access), 0)
         } else {
-            // Neither IPv4 options nor IPv6 extension headers are in front of what is a tunnel's.
-            let before = link.as_ref().ok()?.header_length();
             let (outer, end) = self.tunnelled(packet, link)?;
-            let (identifier, _) = outer.check(packet).ok()?;
-            let network = usize::from(self.identifiers.get(key(end, identifier))?);
+            let frame = outer.check(packet, self.ends.get(end)?.protocol).ok()?;
+            let network = usize::from(self.identifiers.get(key(end, frame.identifier))?);
             let remote = self.networks.get(network)?.remote(outer.source)?;
-            let ip = if outer.source.is_ipv4() { ipv4::HEADER_LENGTH } else { ipv6::HEADER_LENGTH };
-            (network, Place::Remote(remote), before + ip + DATAGRAM)
+            (network, Place::Remote(remote), frame.start)
         };
         let header: &[u8; ethernet::HEADER_LENGTH] = data.get(begin..)?.first_chunk()?;
         let (destination, source) = Station::both(header);

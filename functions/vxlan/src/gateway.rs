@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use warmlane_counters::Source;
-use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
+use warmlane_forward::control::TunnelProtocol;
+use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_forward::datapath::TokenBucket;
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
@@ -49,14 +50,23 @@ impl PortFacts {
     }
 }
 
-/// Bridges VXLAN networks; see the [crate].
+/// A tunnel end of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct End {
+    address: IpAddr,
+    udp_port: u16,
+    /// What all datagrams to it are.
+    pub(crate) protocol: TunnelProtocol,
+}
+
+/// Bridges VXLAN and GENEVE networks; see the [crate].
 ///
 /// The outputs are named `bridge0`, `bridge1` and so on, one for each port, by the ports' numbers.
 pub struct Gateway {
     pub(crate) networks: Box<[Network]>,
-    /// Our tunnel ends: their addresses and UDP ports.
-    ends: Box<[(IpAddr, u16)]>,
-    /// The same as [numbers](plain::end); of IPv6 no number is one.
+    /// Our tunnel ends.
+    pub(crate) ends: Box<[End]>,
+    /// The same as [numbers](plain::end); of IPv6 or GENEVE no number is one.
     ends_ipv4: Box<[u64]>,
     /// The networks' places, by our tunnel end and their identifier.
     pub(crate) identifiers: Directory<u64>,
@@ -86,7 +96,7 @@ impl Gateway {
 
     /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`,
     /// and so do ICMP errors, of which it makes no more than `limits` allow.
-    pub fn new(networks: Vec<VxlanConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
+    pub fn new(networks: Vec<OverlayConfig>, ports: Vec<PortFacts>, pool: Pool, limits: IcmpLimits) -> Self {
         let clock = Clock::calibrated();
         let mut accesses: Box<[Vec<Access>]> = ports.iter().map(|_| Vec::new()).collect();
         for (number, network) in (0..=u16::MAX).zip(&networks) {
@@ -108,9 +118,9 @@ impl Gateway {
             let end = ends.binary_search(&end_of(network)).unwrap_or(0);
             (key(end, network.identifier), number)
         });
-        let ends_ipv4 = ends.iter().map(|end| match *end {
-            (IpAddr::V4(address), port) => plain::end(address.to_bits(), port),
-            (IpAddr::V6(_), _) => u64::MAX,
+        let ends_ipv4 = ends.iter().map(|end| match (end.protocol, end.address) {
+            (TunnelProtocol::Vxlan, IpAddr::V4(address)) => plain::end(address.to_bits(), end.udp_port),
+            _ => u64::MAX,
         });
         Self {
             identifiers: Directory::new(identifiers),
@@ -222,7 +232,9 @@ impl Gateway {
         let end = if outer.is_fragment {
             self.networks.iter().any(|network| network.is_between(&outer)).then_some(0)
         } else {
-            self.ends.iter().position(|end| *end == (outer.destination, outer.destination_port))
+            let is_its =
+                |end: &End| (end.address, end.udp_port) == (outer.destination, outer.destination_port);
+            self.ends.iter().position(is_its)
         };
         Some((outer, end?))
     }
@@ -259,15 +271,15 @@ impl Gateway {
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Dropped> {
-        let (identifier, length) = or_drop!(packet, outer.check(&packet));
-        let number =
-            or_drop!(packet, self.identifiers.get(key(end, identifier)).ok_or(Reason::UnknownNetwork));
+        let frame = or_drop!(packet, outer.check(&packet, self.ends[end].protocol));
+        let number = self.identifiers.get(key(end, frame.identifier));
+        let number = or_drop!(packet, number.ok_or(Reason::UnknownNetwork));
         let network = &self.networks[usize::from(number)];
         if outer.source == network.config.local {
             return Err(Dropped { reason: Reason::Recursion, packet });
         }
         let remote = or_drop!(packet, network.remote(outer.source).ok_or(Reason::UnknownRemote));
-        let inside = or_drop!(packet, outer.strip(&mut packet, length, network.config.inner_checksums));
+        let inside = or_drop!(packet, outer.strip(&mut packet, &frame, network.config.inner_checksums));
         self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
     }
 
@@ -449,8 +461,8 @@ impl Gateway {
 }
 
 /// Where a network's tunnels end here.
-fn end_of(network: &VxlanConfig) -> (IpAddr, u16) {
-    (network.local, network.udp_port)
+const fn end_of(network: &OverlayConfig) -> End {
+    End { address: network.local, udp_port: network.udp_port, protocol: network.protocol }
 }
 
 /// What tells a network from others: the number of our tunnel end, and its identifier.

@@ -1,4 +1,4 @@
-//! VXLAN (RFC 7348): Ethernet segments bridged over an IP network, in front of a forwarder.
+//! VXLAN (RFC 7348) and GENEVE (RFC 8926): Ethernet segments bridged over an IP network, in front of a forwarder.
 //!
 //! A [`Gateway`] is a stage. Frames that come in by an access port are bridged: to another access port of their network, or in UDP to
 //! the tunnel end behind which their destination was seen. What is encapsulated stays in the burst, as an IP packet that the
@@ -35,5 +35,5 @@ pub use directory::{Directory, Key};
 pub use encapsulation::Encapsulation;
 pub use gateway::{Gateway, PortFacts};
 pub use inner_frame::InnerFrame;
-pub use outer::Outer;
+pub use outer::{Inside, Outer};
 pub use reason::{Reason, VxlanCounters, VxlanCountersView};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use warmlane_forward::control::config::VxlanConfig;
+use warmlane_forward::control::config::OverlayConfig;
 use warmlane_forward::control::{Around, Class};
 use warmlane_sys::clock::Clock;
 
@@ -13,7 +13,7 @@ use crate::outer::Outer;
 use crate::stations::{Place, Stations};
 
 pub(crate) struct Network {
-    pub(crate) config: VxlanConfig,
+    pub(crate) config: OverlayConfig,
     /// With an age of its own.
     pub(crate) stations: Stations,
     /// The numbers of the tunnel ends that it sends to, by their addresses.
@@ -26,8 +26,9 @@ pub(crate) struct Network {
 }
 
 /// What is in front of frames of a network to one of its tunnel ends.
-fn around(network: &VxlanConfig, remote: IpAddr) -> Around {
+fn around(network: &OverlayConfig, remote: IpAddr) -> Around {
     Around {
+        protocol: network.protocol,
         local: network.local,
         remote,
         identifier: network.identifier,
@@ -41,7 +42,7 @@ fn around(network: &VxlanConfig, remote: IpAddr) -> Around {
 }
 
 impl Network {
-    pub(crate) fn new(config: VxlanConfig, ports: &[PortFacts], clock: &Clock) -> Self {
+    pub(crate) fn new(config: OverlayConfig, ports: &[PortFacts], clock: &Clock) -> Self {
         let nanoseconds = u64::from(config.age_seconds).saturating_mul(1_000_000_000);
         let mut stations = Stations::new(clock.cycles_for(nanoseconds));
         for (mac, remote) in &config.stations {

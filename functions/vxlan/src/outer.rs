@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use warmlane_forward::control::TunnelProtocol;
 use warmlane_mem::{Checksum, InnerChecksum, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
-    EtherType, EthernetHeader, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, MacAddress, checksum, ethernet,
-    ipv4, ipv6, udp, vxlan,
+    EtherType, EthernetHeader, GeneveError, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, MacAddress,
+    checksum, ethernet, geneve, ipv4, ipv6, udp, vxlan,
 };
 
 use crate::inner;
@@ -17,8 +18,19 @@ use crate::sum::sum_completed;
 /// Congestion experienced (RFC 3168 section 5).
 const CONGESTION: u8 = 3;
 
-/// Bytes of the headers of a datagram in a tunnel.
-pub(crate) const DATAGRAM: usize = udp::HEADER_LENGTH + vxlan::HEADER_LENGTH;
+/// Bytes of the headers of a datagram in a tunnel, without options.
+pub(crate) const DATAGRAM: usize = udp::HEADER_LENGTH + TunnelProtocol::HEADER_LENGTH;
+
+/// Where the frame is in a datagram that was found right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// The identifier of the frame's network.
+    pub identifier: u32,
+    /// Bytes of all headers in front of the frame.
+    pub start: usize,
+    /// Bytes of the frame.
+    pub length: usize,
+}
 
 /// The headers in front of a UDP datagram.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +104,7 @@ impl Outer {
         })
     }
 
-    /// Bytes of all headers in front of the frame.
+    /// Bytes of all headers in front of a frame without options.
     #[inline]
     pub fn length(&self) -> usize {
         self.udp + DATAGRAM
@@ -118,13 +130,12 @@ impl Outer {
         addresses(self.source, self.destination).pseudo_header(IpProtocol::UDP, u32::from(length))
     }
 
-    /// Checks the datagram and gives the network's identifier, and how long the frame is. A checksum of zero is none, over IPv6 too (RFC 6935
-    /// section 5).
+    /// Checks the datagram and says where the frame is. A checksum of zero is none, over IPv6 too (RFC 6935 section 5).
     ///
     /// # Errors
     /// What is wrong with it.
     #[inline]
-    pub fn check(&self, packet: &Packet) -> Result<(u32, usize), Reason> {
+    pub fn check(&self, packet: &Packet, protocol: TunnelProtocol) -> Result<Inside, Reason> {
         if self.is_fragment {
             return Err(Reason::Fragment);
         }
@@ -150,25 +161,30 @@ impl Outer {
                 }
             }
         }
-        match vxlan::parse(rest) {
-            Ok((identifier, _)) => Ok((identifier, usize::from(length) - DATAGRAM)),
-            Err(_) => Err(Reason::NoIdentifier),
+        let (identifier, options) = match protocol {
+            TunnelProtocol::Vxlan => (vxlan::parse(rest).map_err(|_| Reason::NoIdentifier)?.0, 0),
+            TunnelProtocol::Geneve => check_geneve(rest)?,
+        };
+        match usize::from(length).checked_sub(DATAGRAM + options) {
+            Some(frame) if frame >= ethernet::HEADER_LENGTH => {
+                Ok(Inside { identifier, start: self.udp + DATAGRAM + options, length: frame })
+            }
+            _ => Err(Reason::OuterLength),
         }
     }
 
-    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame of this length. Checks the
+    /// Takes the headers off a packet that [`check`](Self::check) found right, and what padding is behind the frame. Checks the
     /// frame, and its transport checksum if nobody has yet and `transport` says so.
     ///
     /// # Errors
     /// What is wrong with the frame.
     #[inline]
-    pub fn strip(&self, packet: &mut Packet, frame: usize, transport: bool) -> Result<InnerFrame, Reason> {
-        let around = self.udp + DATAGRAM;
-        packet.trim_front(around).map_err(|_| Reason::OuterLength)?;
-        if packet.packet_length() > frame && !packet.truncate(frame) {
+    pub fn strip(&self, packet: &mut Packet, frame: &Inside, transport: bool) -> Result<InnerFrame, Reason> {
+        packet.trim_front(frame.start).map_err(|_| Reason::OuterLength)?;
+        if packet.packet_length() > frame.length && !packet.truncate(frame.length) {
             return Err(Reason::NoBuffer);
         }
-        let known = inside(packet, around)?;
+        let known = known_inside(packet, frame.start)?;
         packet.forget_contents();
         if known != Checksum::Unknown {
             packet.set_checksum(known);
@@ -181,9 +197,25 @@ impl Outer {
     }
 }
 
+/// The identifier in a GENEVE header that a frame follows, and how many bytes of options it has.
+fn check_geneve(bytes: &[u8]) -> Result<(u32, usize), Reason> {
+    let (header, _) = geneve::parse(bytes).map_err(|error| match error {
+        GeneveError::Version { .. } => Reason::Version,
+        GeneveError::CriticalOption => Reason::CriticalOption,
+        GeneveError::Truncated(_) | GeneveError::OptionLength { .. } => Reason::OuterLength,
+    })?;
+    if header.is_control() {
+        return Err(Reason::ControlMessage);
+    }
+    if header.protocol() != EtherType::BRIDGED {
+        return Err(Reason::NotEthernet);
+    }
+    Ok((header.identifier(), header.options_length()))
+}
+
 /// What is known of the transport checksum inside, once `around` bytes in front of it are gone.
 #[inline]
-fn inside(packet: &Packet, around: usize) -> Result<Checksum, Reason> {
+fn known_inside(packet: &Packet, around: usize) -> Result<Checksum, Reason> {
     let Checksum::Partial { start, offset } = packet.checksum() else {
         return Ok(match packet.inner_checksum() {
             InnerChecksum::Unknown => Checksum::Unknown,

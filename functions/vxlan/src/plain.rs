@@ -1,4 +1,4 @@
-//! The commonest datagram of a tunnel, checked as a whole: IPv4 without options, UDP without a checksum, and inside an IPv4 packet without
+//! The commonest datagram of a VXLAN tunnel, checked as a whole: IPv4 without options, UDP without a checksum, and inside an IPv4 packet without
 //! options, whatever that carries. No tag, no fragment of the datagram, nothing left to hardware.
 //!
 //! Every field is at a fixed place then. So all of them are compared as numbers, with one branch for the lot, where a header at a time

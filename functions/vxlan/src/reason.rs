@@ -8,12 +8,20 @@ drop_reasons! {
     pub enum Reason {
         /// A tunnel end's datagram comes in fragments, which are not put together (RFC 7348 section 4.3).
         Fragment: "fragment", Warning;
-        /// The UDP length is below a VXLAN header and an Ethernet header, or beyond the IP packet.
+        /// The UDP length is below the tunnel's headers and an Ethernet header, or beyond the IP packet; or GENEVE options are beyond either.
         OuterLength: "outer-length", Warning;
         /// The UDP checksum around the frame is wrong.
         OuterChecksum: "outer-checksum", Warning;
         /// The VXLAN header has no network identifier (RFC 7348 section 5).
         NoIdentifier: "no-identifier", Warning;
+        /// The GENEVE header has another version than 0 (RFC 8926 section 3.4).
+        Version: "version", Warning;
+        /// A GENEVE option has to be understood, and no such is known here (RFC 8926 section 3.5).
+        CriticalOption: "critical-option", Warning;
+        /// What GENEVE carries is a message between tunnel ends, none of hosts (flag O, RFC 8926 section 3.4).
+        ControlMessage: "control-message", Notice;
+        /// What GENEVE carries is no Ethernet frame (RFC 8926 section 3.4).
+        NotEthernet: "not-ethernet", Notice;
         /// No network here has this identifier and this local address.
         UnknownNetwork: "unknown-network", Notice;
         /// The tunnel end that sent it is not among the network's.

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
-use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
+use warmlane_forward::control::TunnelProtocol;
+use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_lane::{KeptOutputs, ProbeConfig, ProbeReader, Stage as _};
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_wire::{
@@ -13,6 +14,7 @@ use warmlane_wire::{
 use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
 
 mod configured;
+mod geneve;
 mod inner;
 mod left;
 mod plain;
@@ -36,7 +38,7 @@ struct Bench {
     burst: Burst,
 }
 
-fn network(ipv6: bool) -> VxlanConfig {
+fn network(ipv6: bool) -> OverlayConfig {
     let address = |number: u8| -> IpAddr {
         if ipv6 {
             IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number)])
@@ -44,7 +46,8 @@ fn network(ipv6: bool) -> VxlanConfig {
             IpAddr::from([192, 0, 2, number])
         }
     };
-    VxlanConfig {
+    OverlayConfig {
+        protocol: TunnelProtocol::Vxlan,
         identifier: VNI,
         local: address(1),
         remotes: vec![address(2), address(3)],
@@ -61,11 +64,11 @@ fn network(ipv6: bool) -> VxlanConfig {
 
 impl Bench {
     /// Without a limit to its errors.
-    fn new(network: VxlanConfig) -> Self {
+    fn new(network: OverlayConfig) -> Self {
         Self::with_limits(network, IcmpLimits { rate: u32::MAX, burst: 1 })
     }
 
-    fn with_limits(network: VxlanConfig, limits: IcmpLimits) -> Self {
+    fn with_limits(network: OverlayConfig, limits: IcmpLimits) -> Self {
         let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
         let facts = PortFacts { mac: Some(US), mtu: 1500 };
         let gateway = Gateway::new(vec![network], vec![facts; 3], pool.clone(), limits);
@@ -212,7 +215,7 @@ fn stations_are_found_where_they_were_seen_last() {
 
 #[test]
 fn static_stations_need_not_be_seen() {
-    let mut bench = Bench::new(VxlanConfig { stations: vec![(B, 1)], ..network(false) });
+    let mut bench = Bench::new(OverlayConfig { stations: vec![(B, 1)], ..network(false) });
     let [underlay, ..] = bench.pass(1, &inner(A, B, 0, b""));
     assert_eq!(underlay.len(), 1);
     assert_eq!(unwrapped(&underlay[0], false).0, network(false).remotes[1]);
@@ -396,7 +399,7 @@ proptest! {
         } else {
             inner(A, MacAddress::BROADCAST, class, &data)
         };
-        let mut near = Bench::new(VxlanConfig { udp_checksum: checksum, ..network(v6) });
+        let mut near = Bench::new(OverlayConfig { udp_checksum: checksum, ..network(v6) });
         let mut packet = near.packet(1, &frame[..42]);
         let rest = near.packet(1, &frame[42..]);
         if chained && frame.len() > 42 { packet.chain(rest).unwrap(); } else { packet.fill(&frame).unwrap(); packet.set_port(1); }
@@ -406,7 +409,7 @@ proptest! {
         near.burst[0].copy_to(&mut bytes);
         let far_end = network(v6);
         let (local, remote) = (far_end.remotes[0], far_end.local);
-        let mut far = Bench::new(VxlanConfig { local, remotes: vec![remote], ..far_end });
+        let mut far = Bench::new(OverlayConfig { local, remotes: vec![remote], ..far_end });
         let [_, _, access, _] = far.pass(0, &bytes);
         prop_assert_eq!(access, [frame]);
     }

@@ -28,7 +28,7 @@ pub(super) struct Unsaid {
 }
 
 /// Keys by which a file shows whose it is.
-const FORWARD: [&str; 5] = ["port", "neighbour", "route", "full-table", "vxlan"];
+const FORWARD: [&str; 6] = ["port", "neighbour", "route", "full-table", "vxlan", "geneve"];
 const ROUTER: [&str; 1] = ["interfaces"];
 const DOCSIS: [&str; 9] =
     ["channel", "modem", "group", "filter", "tunnel", "limits", "crc", "encryption", "key-seed"];

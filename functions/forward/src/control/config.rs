@@ -5,9 +5,9 @@
 mod check;
 mod error;
 mod flow;
+mod overlay;
 mod settings;
 mod value;
-mod vxlan;
 
 use std::net::IpAddr;
 
@@ -19,8 +19,8 @@ pub use self::settings::{
 };
 pub use error::{ConfigError, ConfigProblem};
 pub use flow::{FlowConfig, FlowEntry};
+pub use overlay::{AccessEntry, OverlayConfig, OverlayEntry, StationEntry};
 pub use value::{OrText, ValueError};
-pub use vxlan::{AccessEntry, StationEntry, VxlanConfig, VxlanEntry};
 use warmlane_mem::{PoolConfig, PoolKind};
 use warmlane_settings::{SettingsError, from_toml};
 use warmlane_table::IpPrefix;
@@ -56,8 +56,8 @@ pub struct Config {
     pub flows: Vec<FlowConfig>,
     /// Next hops of the embedded Internet table.
     pub full_table: FullTableConfig,
-    /// Networks bridged over IP, each with its own identifier and accesses.
-    pub vxlan: Vec<VxlanConfig>,
+    /// Networks bridged over IP, each with its own accesses, and of one protocol each with its own identifier.
+    pub overlays: Vec<OverlayConfig>,
 }
 
 /// Buffers: how many, how large, which pool. What isn't given is the pool's own default.
@@ -189,7 +189,7 @@ impl Default for Config {
             routes: Vec::new(),
             flows: Vec::new(),
             full_table: FullTableConfig::default(),
-            vxlan: Vec::new(),
+            overlays: Vec::new(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Next hops behind tunnels. The forwarder sends packets to them by an output of their own, where a stage puts the tunnel's headers
 //! around the frame; what these are is only described here.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use warmlane_table::NextHopId;
-use warmlane_wire::{EthernetHeader, MacAddress};
+use warmlane_wire::{EthernetHeader, MacAddress, geneve, vxlan};
 
 use super::next_hop::Adjacency;
 
@@ -36,9 +37,58 @@ impl Tunnel {
     }
 }
 
-/// What is put around frames in a VXLAN tunnel (RFC 7348).
+/// How a frame is packed in UDP. Either header takes as many bytes, as none is sent with options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TunnelProtocol {
+    /// VXLAN (RFC 7348).
+    Vxlan,
+    /// GENEVE (RFC 8926).
+    Geneve,
+}
+
+impl TunnelProtocol {
+    /// Bytes of the header between UDP and the frame.
+    pub const HEADER_LENGTH: usize = vxlan::HEADER_LENGTH;
+
+    /// The UDP port that it usually has.
+    pub const fn udp_port(self) -> u16 {
+        match self {
+            Self::Vxlan => vxlan::PORT,
+            Self::Geneve => geneve::PORT,
+        }
+    }
+
+    /// The header in front of a network's frames.
+    pub const fn header(self, identifier: u32) -> [u8; Self::HEADER_LENGTH] {
+        match self {
+            Self::Vxlan => vxlan::header(identifier),
+            Self::Geneve => geneve::header(identifier),
+        }
+    }
+
+    /// What it is called in configurations, and in Linux.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Vxlan => "vxlan",
+            Self::Geneve => "geneve",
+        }
+    }
+}
+
+impl fmt::Display for TunnelProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vxlan => "VXLAN",
+            Self::Geneve => "GENEVE",
+        })
+    }
+}
+
+/// What is put around frames in a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Around {
+    /// How frames are packed.
+    pub protocol: TunnelProtocol,
     /// Our tunnel end.
     pub local: IpAddr,
     /// The other one, of the same version of IP.
@@ -60,7 +110,7 @@ pub struct Around {
 }
 
 impl Around {
-    /// What RFC 6335 section 6 leaves for such uses, which RFC 7348 section 5 recommends.
+    /// What RFC 6335 section 6 leaves for such uses, which RFC 7348 section 5 recommends, and RFC 8926 section 3.3 allows.
     pub const USUAL_SOURCE_PORTS: (u16, u16) = (0xc000, 0xffff);
 }
 

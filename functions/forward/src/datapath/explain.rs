@@ -147,8 +147,14 @@ fn describe(hop: &NextHop) -> impl Display {
             format!("port{} to {} from {}, MTU {}{vlan}", to.port, to.destination, to.source, to.mtu)
         }
         NextHop::Tunnel(Tunnel { inner, around, .. }) => format!(
-            "through VXLAN {} from {} to {}, there to {} from {}, MTU {}",
-            around.identifier, around.local, around.remote, inner.destination, inner.source, inner.mtu
+            "through {} {} from {} to {}, there to {} from {}, MTU {}",
+            around.protocol,
+            around.identifier,
+            around.local,
+            around.remote,
+            inner.destination,
+            inner.source,
+            inner.mtu
         ),
         NextHop::Group(_) => "one of several".to_owned(),
         NextHop::Local => "an address of ours".to_owned(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use warmlane_forward::control::{Adjacency, Around, Class, SourceCheck, Tunnel};
+use warmlane_forward::control::{Adjacency, Around, Class, SourceCheck, Tunnel, TunnelProtocol};
 use warmlane_wire::MacAddress;
 
 use super::desired::{Desired, Found, bridge_of, host_prefix};
@@ -126,6 +126,7 @@ impl Desired<'_> {
             entrance,
             device: device.index,
             around: Around {
+                protocol: TunnelProtocol::Vxlan,
                 local,
                 remote,
                 identifier: end.identifier.unwrap_or(vxlan.identifier),

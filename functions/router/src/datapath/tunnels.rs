@@ -13,7 +13,7 @@ mod table;
 use std::borrow::Cow;
 
 use warmlane_counters::{Source, counters};
-use warmlane_forward::control::{Hops, LaneRoutes, Tunnel};
+use warmlane_forward::control::{Hops, LaneRoutes, Tunnel, TunnelProtocol};
 use warmlane_forward::datapath::mark_of_table;
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -348,18 +348,18 @@ fn stays_on_link(frame: Option<&[u8]>) -> bool {
 /// Takes the frame out of a datagram, and gives its length.
 #[inline]
 fn take_out(packet: &mut Packet, found: &Found<'_>, hops: &Hops) -> Result<usize, Reason> {
-    let (_, frame) = found.outer.check(packet)?;
+    let frame = found.outer.check(packet, TunnelProtocol::Vxlan)?;
     let noted = TakenOut {
         length: packet.packet_length() as u32,
         mark: mark_of_table(hops.table_of(packet)),
         port: packet.port(),
-        headers: found.outer.length() as u16,
+        headers: frame.start as u16,
     };
-    found.outer.strip(packet, frame, false)?;
+    found.outer.strip(packet, &frame, false)?;
     *packet.application_mut() = noted;
     packet.set_port(found.tunnel.is.port);
     packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-    Ok(frame)
+    Ok(frame.length)
 }
 
 impl Stage for TunnelEnds {

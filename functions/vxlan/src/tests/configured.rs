@@ -36,7 +36,7 @@ fn a_configured_gateway_and_the_forwarder_behind_it() {
     .unwrap();
     let pool = Pool::new(&PoolConfig { buffers: 256, ..PoolConfig::default() }).unwrap();
     let facts = config.ports.iter().map(|port| PortFacts { mac: port.mac, mtu: port.mtu }).collect();
-    let gateway = Gateway::new(config.vxlan.clone(), facts, pool.clone(), config.icmp);
+    let gateway = Gateway::new(config.overlays.clone(), facts, pool.clone(), config.icmp);
     let routes = Arc::new(Routes::from_config(&config).unwrap());
     let mut row = (gateway, Forwarder::new(routes, pool.clone(), config.icmp));
     let names: Vec<_> = (0..row.output_count()).map(|output| row.output_name(output).into_owned()).collect();

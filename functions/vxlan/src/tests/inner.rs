@@ -6,7 +6,7 @@ use warmlane_wire::{Icmpv4Message, Icmpv6Message, TcpFields, checksum};
 use super::*;
 
 fn bench(inner_checksums: bool) -> Bench {
-    Bench::new(VxlanConfig { inner_checksums, ..network(false) })
+    Bench::new(OverlayConfig { inner_checksums, ..network(false) })
 }
 
 /// What came out of the tunnel: nothing, or the packet by the first access.

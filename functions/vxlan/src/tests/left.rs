@@ -111,7 +111,7 @@ proptest! {
         chained: bool,
     ) {
         let whole = Whole::new(v6_inside, tcp, &data);
-        let mut bench = Bench::new(VxlanConfig { udp_checksum, ..network(v6) });
+        let mut bench = Bench::new(OverlayConfig { udp_checksum, ..network(v6) });
         let port = if tagged { 2 } else { 1 };
         let tag = |packet: &mut Packet| {
             if tagged {
@@ -145,12 +145,12 @@ proptest! {
         data in prop::collection::vec(any::<u8>(), 0..1300), v6_inside: bool, v6: bool, tcp: bool, udp_checksum: bool, chained: bool,
     ) {
         let whole = Whole::new(v6_inside, tcp, &data);
-        let mut near = Bench::new(VxlanConfig { udp_checksum, ..network(v6) });
+        let mut near = Bench::new(OverlayConfig { udp_checksum, ..network(v6) });
         let packet = whole.left(&near, 1, &[], chained);
         pass(&mut near, packet);
         let far_end = network(v6);
         let (local, remote) = (far_end.remotes[0], far_end.local);
-        let config = VxlanConfig { local, remotes: vec![remote], inner_checksums: true, ..far_end };
+        let config = OverlayConfig { local, remotes: vec![remote], inner_checksums: true, ..far_end };
         let mut far = Bench::new(config);
         let mut packet = far.packet(0, &bytes(&near.burst[0]));
         packet.set_checksum(near.burst[0].checksum());
@@ -241,7 +241,7 @@ fn a_checksum_around_counts_without_the_data() {
 #[test]
 fn a_checksum_around_may_be_left_as_well() {
     for (inner_checksums, expected) in [(false, Checksum::Unknown), (true, Checksum::Good)] {
-        let mut bench = Bench::new(VxlanConfig { inner_checksums, ..network(false) });
+        let mut bench = Bench::new(OverlayConfig { inner_checksums, ..network(false) });
         let mut packet = bench.packet(0, &tunnelled(2, VNI, 0, &inner(B, MacAddress::BROADCAST, 0, b"data")));
         packet.data_mut()[40..42].copy_from_slice(&[1, 2]);
         packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });

@@ -10,14 +10,15 @@ use warmlane_wire::LinkLayer;
 /// What the general way makes of a datagram for a tunnel end, and the frame in it.
 fn general(mut packet: Packet) -> Option<(Plain, Vec<u8>)> {
     let outer = Outer::of(&packet, &LinkLayer::parse(packet.data()).ok()?)?;
-    let (identifier, frame) = outer.check(&packet).ok()?;
-    let inside = outer.strip(&mut packet, frame, false).ok()?;
+    let found = outer.check(&packet, TunnelProtocol::Vxlan).ok()?;
+    let inside = outer.strip(&mut packet, &found, false).ok()?;
     let (IpAddr::V4(source), IpAddr::V4(destination)) = (outer.source, outer.destination) else {
         return None;
     };
     let end = plain::end(destination.to_bits(), outer.destination_port);
     let destination_mac = outer.destination_mac;
-    let plain = Plain { destination_mac, source: source.to_bits(), end, identifier, frame, inside };
+    let (source, identifier, frame) = (source.to_bits(), found.identifier, found.length);
+    let plain = Plain { destination_mac, source, end, identifier, frame, inside };
     Some((plain, packet.data().to_vec()))
 }
 
@@ -145,14 +146,14 @@ fn most_datagrams_are_read_as_a_whole() {
 fn the_gateway_takes_what_is_all_right_and_names_the_rest() {
     let frame = inner(B, A, 0, b"answer");
     let local_is_remote =
-        VxlanConfig { remotes: vec![[192, 0, 2, 2].into(), [192, 0, 2, 1].into()], ..network(false) };
-    let cases: [(VxlanConfig, Vec<u8>, Option<Reason>); 5] = [
+        OverlayConfig { remotes: vec![[192, 0, 2, 2].into(), [192, 0, 2, 1].into()], ..network(false) };
+    let cases: [(OverlayConfig, Vec<u8>, Option<Reason>); 5] = [
         (network(false), datagram(2, VNI, 0, &frame), None),
         (network(false), datagram(2, VNI + 1, 0, &frame), Some(Reason::UnknownNetwork)),
         (network(false), datagram(9, VNI, 0, &frame), Some(Reason::UnknownRemote)),
         (local_is_remote, datagram(1, VNI, 0, &frame), Some(Reason::Recursion)),
         (
-            VxlanConfig { inner_checksums: true, ..network(false) },
+            OverlayConfig { inner_checksums: true, ..network(false) },
             datagram(2, VNI, 0, &{
                 let mut wrong = frame.clone();
                 wrong[45] ^= 1;

@@ -6,7 +6,8 @@ use crate::error::LabError;
 use crate::measure::Measure;
 use crate::setting::{Lanes, Setting};
 use std::net::{IpAddr, Ipv4Addr};
-use warmlane_forward::control::config::{IcmpLimits, VxlanConfig};
+use warmlane_forward::control::TunnelProtocol;
+use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_lane::{KeptOutputs, Pipeline, Stage as _};
 use warmlane_mem::{Burst, Frames, Pool};
 use warmlane_memory::null;
@@ -83,7 +84,8 @@ fn prepare(setting: &Setting, way: Way) -> Result<Box<dyn Measure>, LabError> {
 
 /// A gateway that has seen all stations.
 fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
-    let network = VxlanConfig {
+    let network = OverlayConfig {
+        protocol: TunnelProtocol::Vxlan,
         identifier: IDENTIFIER,
         local: LOCAL.into(),
         remotes: (0..REMOTES).map(|number| IpAddr::V4(remote(number))).collect(),

@@ -12,7 +12,7 @@ use super::settings::{
 };
 use super::{
     Config, ConfigProblem, DEFAULT_MTU, FullTableConfig, IcmpLimits, MINIMUM_MTU_IPV4, MINIMUM_MTU_IPV6,
-    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget, vxlan,
+    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget, overlay,
 };
 use crate::control::groups::GroupError;
 
@@ -38,10 +38,10 @@ impl<D> ForwardSettings<D> {
         let flows = known.flows(&self.flows)?;
         let full_table = known.full_table(&self.full_table)?;
         let lanes = number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize;
-        let vxlan = vxlan::check(&self.vxlan, &ports, lanes)?;
+        let overlays = overlay::check(&self.vxlan, &self.geneve, &ports, lanes)?;
         let config = Config {
             lanes,
-            vxlan,
+            overlays,
             burst: number(self.burst.as_ref(), "`burst`", 64, 1..=256)? as usize,
             pool: pool(&self.pool)?,
             icmp: icmp(&self.icmp)?,

@@ -7,6 +7,7 @@ use warmlane_settings::{OutOfRange, SettingsError};
 use warmlane_table::IpPrefix;
 use warmlane_wire::Flow;
 
+use crate::control::TunnelProtocol;
 use crate::control::flows::FlowError;
 
 /// A configuration that can't be used: where, what is wrong, and what to do about it.
@@ -138,15 +139,17 @@ pub enum ConfigProblem {
         /// The next hop.
         address: IpAddr,
     },
-    /// VXLAN on several lanes, which would not know what the others have learned.
-    #[error("there are {lanes} lanes: a [[vxlan]] network needs `lanes = 1`")]
-    VxlanLanes {
+    /// A bridged network on several lanes, which would not know what the others have learned.
+    #[error("there are {lanes} lanes: a [[{}]] network needs `lanes = 1`", .protocol.key())]
+    OverlayLanes {
+        /// The network's protocol.
+        protocol: TunnelProtocol,
         /// How many.
         lanes: usize,
     },
     /// More of something than a gateway has numbers for.
     #[error("there are {count} {what}, and {most} is the most")]
-    VxlanTooMany {
+    OverlayTooMany {
         /// What there is too much of.
         what: &'static str,
         /// How many there are.
@@ -156,21 +159,34 @@ pub enum ConfigProblem {
     },
     /// Two networks with one identifier.
     #[error(
-        "there are two [[vxlan]] networks with VNI {vni}: leave one out, or list its ports under the other's `access`"
+        "there are two [[{}]] networks with VNI {vni}: leave one out, or list its ports under the other's `access`",
+        .protocol.key()
     )]
     DuplicateVni {
+        /// The networks' protocol.
+        protocol: TunnelProtocol,
         /// The identifier.
         vni: u32,
     },
+    /// Networks of two protocols at one tunnel end, where nothing would tell their datagrams apart.
+    #[error(
+        "{address} has networks of two protocols at UDP port {udp_port}: give those of one another `udp-port`"
+    )]
+    TwoProtocols {
+        /// Our tunnel end.
+        address: IpAddr,
+        /// Its UDP port.
+        udp_port: u16,
+    },
     /// Frames of a port, or a VLAN of it, that belong to two networks.
-    #[error("the frames of port \"{port}\" belong to two [[vxlan]] networks: give each a `vlan` of its own")]
+    #[error("the frames of port \"{port}\" belong to two bridged networks: give each a `vlan` of its own")]
     DuplicateAccess {
         /// The port.
         port: String,
     },
     /// A port whose untagged frames are bridged and that has addresses all the same.
     #[error(
-        "port \"{port}\" has addresses, but its untagged frames are a [[vxlan]] network's: leave the addresses out, or name a `vlan`"
+        "port \"{port}\" has addresses, but its untagged frames are a bridged network's: leave the addresses out, or name a `vlan`"
     )]
     AccessWithAddresses {
         /// The port.

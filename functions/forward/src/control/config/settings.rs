@@ -14,8 +14,8 @@ use warmlane_wire::MacAddress;
 
 use super::InterfaceAddress;
 use super::flow::FlowEntry;
+use super::overlay::OverlayEntry;
 use super::value::{ValueError, unicast, unicast_mac};
-use super::vxlan::VxlanEntry;
 
 /// A forwarder. `D` is what is said of a port's driver, which only matters to who opens ports.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -46,9 +46,12 @@ pub struct ForwardSettings<D> {
     /// Neighbours that the embedded Internet table is spread over.
     #[serde(default)]
     pub full_table: FullTableEntry,
-    /// Networks bridged over IP.
+    /// Networks bridged over IP by VXLAN.
     #[serde(default)]
-    pub vxlan: Vec<VxlanEntry>,
+    pub vxlan: Vec<OverlayEntry>,
+    /// The same by GENEVE.
+    #[serde(default)]
+    pub geneve: Vec<OverlayEntry>,
 }
 
 impl<D> Default for ForwardSettings<D> {
@@ -64,6 +67,7 @@ impl<D> Default for ForwardSettings<D> {
             flows: Vec::new(),
             full_table: FullTableEntry::default(),
             vxlan: Vec::new(),
+            geneve: Vec::new(),
         }
     }
 }

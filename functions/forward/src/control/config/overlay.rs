@@ -1,17 +1,18 @@
-//! VXLAN networks: what can be said of them, and what it comes to. The gateway itself is in a crate of its own.
+//! Networks bridged over IP, by VXLAN or GENEVE: what can be said of them, and what it comes to. The gateway itself is in a crate of its own.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use serde::Deserialize;
 use warmlane_settings::{Fault, Located, list_from_text};
-use warmlane_wire::{MacAddress, vxlan};
+use warmlane_wire::MacAddress;
 
 use super::check::{Checked, number, port_number};
 use super::settings::{Host, host, mac};
 use super::{ConfigProblem, PortConfig};
+use crate::control::TunnelProtocol;
 
-/// Bytes that a tunnel puts in front of an IP packet over IPv4: Ethernet inside, IPv4, UDP, VXLAN. Over IPv6 it is 20 more.
+/// Bytes that a tunnel puts in front of an IP packet over IPv4: Ethernet inside, IPv4, UDP, VXLAN or GENEVE. Over IPv6 it is 20 more.
 const OVERHEAD: u16 = 50;
 
 /// Longest packet inside that still fits 1,500 bytes over IPv6, or with it over IPv4.
@@ -23,7 +24,7 @@ const MOST: usize = u16::MAX as usize;
 /// A network bridged over IP.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct VxlanEntry {
+pub struct OverlayEntry {
     /// The network's identifier (VNI), 24 bits.
     pub vni: Located<i64>,
     /// Our tunnel end: an address of a port.
@@ -76,7 +77,9 @@ pub struct StationEntry {
 
 /// A network bridged over IP, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VxlanConfig {
+pub struct OverlayConfig {
+    /// How frames are packed.
+    pub protocol: TunnelProtocol,
     /// The network's identifier (VNI).
     pub identifier: u32,
     /// Our tunnel end.
@@ -101,20 +104,35 @@ pub struct VxlanConfig {
     pub age_seconds: u32,
 }
 
-/// Checks all of them, of which each has its own identifier and its own accesses.
-pub(super) fn check(entries: &[VxlanEntry], ports: &[PortConfig], lanes: usize) -> Checked<Vec<VxlanConfig>> {
-    if let Some(entry) = entries.get(MOST) {
-        return Err(too_many(&entry.vni, "[[vxlan]] networks", entries.len()));
+/// Checks all of them, of which each has its own accesses, and of one protocol its own identifier.
+pub(super) fn check(
+    vxlan: &[OverlayEntry],
+    geneve: &[OverlayEntry],
+    ports: &[PortConfig],
+    lanes: usize,
+) -> Checked<Vec<OverlayConfig>> {
+    let entries = || {
+        let of = |protocol, entries| std::iter::repeat(protocol).zip::<&[OverlayEntry]>(entries);
+        of(TunnelProtocol::Vxlan, vxlan).chain(of(TunnelProtocol::Geneve, geneve))
+    };
+    if let Some((_, entry)) = entries().nth(MOST) {
+        return Err(too_many(&entry.vni, "bridged networks", entries().count()));
     }
     let mut so_far = HashSet::new();
-    let mut networks: Vec<VxlanConfig> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let network = one(entry, ports)?;
+    let mut networks: Vec<OverlayConfig> = Vec::with_capacity(vxlan.len() + geneve.len());
+    for (protocol, entry) in entries() {
+        let network = one(protocol, entry, ports)?;
         if lanes > 1 {
-            return Err(entry.vni.fault(ConfigProblem::VxlanLanes { lanes }));
+            return Err(entry.vni.fault(ConfigProblem::OverlayLanes { protocol, lanes }));
         }
-        if networks.iter().any(|other| other.identifier == network.identifier) {
-            return Err(entry.vni.fault(ConfigProblem::DuplicateVni { vni: network.identifier }));
+        let mut same = networks.iter().filter(|other| other.protocol == protocol);
+        if same.any(|other| other.identifier == network.identifier) {
+            return Err(entry.vni.fault(ConfigProblem::DuplicateVni { protocol, vni: network.identifier }));
+        }
+        let (address, udp_port) = (network.local, network.udp_port);
+        let mut others = networks.iter().filter(|other| other.protocol != protocol);
+        if others.any(|other| (other.local, other.udp_port) == (address, udp_port)) {
+            return Err(entry.vni.fault(ConfigProblem::TwoProtocols { address, udp_port }));
         }
         for (access, entry) in network.access.iter().zip(&entry.access) {
             if !so_far.insert(*access) {
@@ -129,10 +147,10 @@ pub(super) fn check(entries: &[VxlanEntry], ports: &[PortConfig], lanes: usize) 
 }
 
 fn too_many(vni: &Located<i64>, what: &'static str, count: usize) -> Fault<ConfigProblem> {
-    vni.fault(ConfigProblem::VxlanTooMany { what, count, most: MOST })
+    vni.fault(ConfigProblem::OverlayTooMany { what, count, most: MOST })
 }
 
-fn one(entry: &VxlanEntry, ports: &[PortConfig]) -> Checked<VxlanConfig> {
+fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> Checked<OverlayConfig> {
     let local = *entry.local;
     for (what, count) in [("`remotes`", entry.remotes.len()), ("`access` entries", entry.access.len())] {
         if count > MOST {
@@ -157,13 +175,15 @@ fn one(entry: &VxlanEntry, ports: &[PortConfig]) -> Checked<VxlanConfig> {
         Ok((*station.mac, number.ok_or_else(unknown)?))
     });
     let overhead = u32::from(OVERHEAD) + if local.is_ipv6() { 20 } else { 0 };
-    Ok(VxlanConfig {
+    Ok(OverlayConfig {
+        protocol,
         identifier: number(Some(&entry.vni), "`vni`", 0, 0..=0xff_ffff)?,
         local,
         access,
         stations: stations.collect::<Checked<_>>()?,
         remotes,
-        udp_port: number(entry.udp_port.as_ref(), "`udp-port`", vxlan::PORT.into(), 1..=65_535)? as u16,
+        udp_port: number(entry.udp_port.as_ref(), "`udp-port`", protocol.udp_port().into(), 1..=65_535)?
+            as u16,
         mtu: number(entry.mtu.as_ref(), "`mtu`", USUAL_MTU - overhead, 68..=65_535 - overhead)? as u16,
         ttl: number(entry.ttl.as_ref(), "`ttl`", 64, 1..=255)? as u8,
         // RFC 768 lets IPv4 do without; over IPv6 not every receiver does (RFC 6935).
@@ -192,7 +212,7 @@ mod tests {
     #[test]
     fn there_are_only_so_many_numbers() {
         let address = IpAddr::from([192, 0, 2, 1]);
-        let entry = |remotes: usize, access: usize| VxlanEntry {
+        let entry = |remotes: usize, access: usize| OverlayEntry {
             vni: 5.into(),
             local: address.into(),
             remotes: vec![Host(address).into(); remotes],
@@ -207,14 +227,49 @@ mod tests {
         };
         let networks = vec![entry(0, 0); MOST + 1];
         for (entries, text) in [
-            (&networks[..], "there are 65536 [[vxlan]] networks, and 65535 is the most"),
+            (&networks[..], "there are 65536 bridged networks, and 65535 is the most"),
             (&[entry(MOST + 1, 0)], "there are 65536 `remotes`, and 65535 is the most"),
             (&[entry(0, MOST + 1)], "there are 65536 `access` entries, and 65535 is the most"),
         ] {
-            assert_eq!(check(entries, &[], 1).unwrap_err().problem.to_string(), text);
+            assert_eq!(check(entries, &[], &[], 1).unwrap_err().problem.to_string(), text);
         }
         // One fewer is refused for another reason only: there is no such address.
-        let fault = check(&[entry(MOST, MOST)], &[], 1).unwrap_err();
+        let fault = check(&[], &[entry(MOST, MOST)], &[], 1).unwrap_err();
         assert!(matches!(fault.problem, ConfigProblem::NotOurs { .. }), "{fault:?}");
+    }
+
+    #[test]
+    fn protocols_share_identifiers_but_no_tunnel_end() {
+        let check = |networks: &[(&str, u32, &str)]| {
+            let port = r#"
+                [[port]]
+                name = "underlay"
+                driver = "null"
+                addresses = ["192.0.2.1/24"]
+                "#;
+            let tables = networks.iter().enumerate().map(|(vlan, (table, vni, more))| {
+                format!(
+                    "[[{table}]]\nvni = {vni}\nlocal = \"192.0.2.1\"\nremotes = [\"192.0.2.2\"]\n\
+                     access = [{{ port = \"underlay\", vlan = {} }}]\n{more}\n",
+                    vlan + 1
+                )
+            });
+            let text = [port.to_owned()].into_iter().chain(tables).collect::<Vec<_>>().concat();
+            crate::control::Config::from_toml(&text).map_err(|error| error.to_string())
+        };
+        let config = check(&[("geneve", 5, ""), ("vxlan", 5, "")]).expect("they are told apart");
+        let seen: Vec<_> = config.overlays.iter().map(|of| (of.protocol, of.udp_port, of.mtu)).collect();
+        assert_eq!(seen, [(TunnelProtocol::Vxlan, 4789, 1450), (TunnelProtocol::Geneve, 6081, 1450)]);
+        for (networks, text) in [
+            (
+                [("geneve", 5, "udp-port = 7"), ("vxlan", 6, "udp-port = 7")],
+                "192.0.2.1 has networks of two protocols at UDP port 7",
+            ),
+            ([("geneve", 5, ""), ("geneve", 5, "")], "there are two [[geneve]] networks with VNI 5"),
+            ([("vxlan", 5, ""), ("vxlan", 5, "")], "there are two [[vxlan]] networks with VNI 5"),
+        ] {
+            let error = check(&networks).unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
     }
 }
