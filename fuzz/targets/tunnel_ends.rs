@@ -13,17 +13,18 @@ use std::sync::OnceLock;
 
 use frames::BURST;
 use libfuzzer_sys::fuzz_target;
+use warmlane_forward::control::IpTunnel;
 use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Pool};
 use warmlane_router::control::kernel::{
-    Address, Event, Link, Neighbour, NeighbourState, Placement, Route, RouteKey, RoutePath, StationKey,
+    Address, Event, IpTunnelDevice, Link, Neighbour, NeighbourState, Placement, Route, RouteKey, RoutePath, StationKey,
     Target, TunnelEnd, View, Vxlan,
 };
 use warmlane_router::control::{Fib, RoutedPort};
 use warmlane_router::datapath::{Entrances, Punt, TunnelEnds};
-use warmlane_wire::{Frame, Ipv4Fields, Ipv6Fields, MacAddress, vxlan};
+use warmlane_wire::{EtherType, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, ethernet, gre, ipv4, vxlan};
 
 /// What to do with a frame.
 #[derive(Clone, Copy)]
@@ -33,6 +34,11 @@ impl Flags {
     /// Whether it comes in by the underlay, else by the LAN.
     fn underlay(self) -> bool {
         self.0 & 1 != 0
+    }
+
+    /// Whether it is a packet without a frame in a tunnel, behind GRE or not.
+    fn packet(self) -> bool {
+        self.0 & 2 != 0
     }
 
     /// Whether it is cut into a chain of short segments.
@@ -45,7 +51,7 @@ impl Flags {
         self.0 & 16 != 0
     }
 
-    /// Whether that is the tunnel over IPv6.
+    /// Whether that is the tunnel over IPv6, or GRE.
     fn other(self) -> bool {
         self.0 & 32 != 0
     }
@@ -73,6 +79,9 @@ const BRIDGE: u32 = 3;
 const DEVICE: u32 = 4;
 const OTHER_BRIDGE: u32 = 5;
 const OTHER_DEVICE: u32 = 6;
+const PLAIN: u32 = 7;
+const GRE: u32 = 8;
+const KEY: u32 = 7;
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 0x22];
 
 fn mac(link: u32) -> [u8; 6] {
@@ -83,7 +92,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A router of two networks, over IPv4 and IPv6, the second of which learns.
+/// A router of two networks of stations, over IPv4 and IPv6, the second of which learns; and two behind tunnels without frames.
 struct Router {
     stage: (TunnelEnds, Forwarder),
     punt: Punt,
@@ -124,6 +133,19 @@ fn events() -> Vec<Event> {
         };
         Event::Link(Link { vxlan: Some(vxlan), master: Some(master), ..link(index) })
     };
+    let packets = |index, tunnel| {
+        let device = IpTunnelDevice {
+            local: [192, 0, 2, 1].into(),
+            remote: [192, 0, 2, 2].into(),
+            lower: None,
+            tunnel: [tunnel; 2],
+            carries: [true; 2],
+            ttl: 0,
+            tos: 1,
+            kernel_only: None,
+        };
+        Event::Link(Link { ip_tunnel: Some(device), mac: None, ..link(index) })
+    };
     let address = |link, text: &str, length| Event::Address(Address { link, address: ip(text), length });
     let route = |prefix: &str, target: Target| {
         let table = if target == Target::Local { 255 } else { 254 };
@@ -147,6 +169,8 @@ fn events() -> Vec<Event> {
         bridge(OTHER_BRIDGE),
         device(DEVICE, BRIDGE, 4, "192.0.2.1"),
         device(OTHER_DEVICE, OTHER_BRIDGE, 6, "2001:db8::1"),
+        packets(PLAIN, IpTunnel::Plain),
+        packets(GRE, IpTunnel::Gre(Some(KEY))),
         address(LAN, "10.1.0.1", 24),
         address(UNDERLAY, "192.0.2.1", 24),
         address(UNDERLAY, "2001:db8::1", 64),
@@ -157,6 +181,10 @@ fn events() -> Vec<Event> {
         route("2001:db8::/64", on(UNDERLAY)),
         route("10.9.0.0/16", on(BRIDGE)),
         route("2001:db8:9::/64", on(OTHER_BRIDGE)),
+        route("10.10.0.0/16", on(PLAIN)),
+        route("2001:db8:10::/64", on(PLAIN)),
+        route("10.11.0.0/16", on(GRE)),
+        route("2001:db8:11::/64", on(GRE)),
         route("192.0.2.1/32", Target::Local),
         route("2001:db8::1/128", Target::Local),
         route("10.9.0.1/32", Target::Local),
@@ -220,6 +248,26 @@ fn in_tunnel(bytes: &[u8], flags: Flags) -> Option<Vec<u8>> {
     Some(packet)
 }
 
+/// The packet behind right headers without a frame of its own.
+fn in_packet(bytes: &[u8], flags: Flags) -> Option<Vec<u8>> {
+    let (class, inside) = bytes.split_first()?;
+    let is_ipv6 = inside.first()? >> 4 == 6;
+    let (mut between, protocol) = (Vec::new(), if is_ipv6 { IpProtocol::IPV6 } else { IpProtocol::IPV4 });
+    let protocol = if flags.other() {
+        let inner = if is_ipv6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        between.extend(gre::header_with_key(inner, KEY));
+        IpProtocol::GRE
+    } else {
+        protocol
+    };
+    let fields = Ipv4Fields::new([192, 0, 2, 2].into(), [192, 0, 2, 1].into());
+    let total = u16::try_from(ipv4::HEADER_LENGTH + between.len() + inside.len()).ok()?;
+    let header = Ipv4Fields { traffic_class: *class, ..fields }.header(protocol, total);
+    let mut link = [0; ethernet::HEADER_LENGTH];
+    ethernet::write(&mut link, MacAddress(mac(UNDERLAY)), MacAddress(STATION), EtherType::IPV4);
+    Some([&link[..], &header, &between, inside].concat())
+}
+
 fn bytes(packet: &warmlane_mem::Packet) -> Vec<u8> {
     packet.segment_data().flatten().copied().collect()
 }
@@ -280,7 +328,9 @@ fuzz_target!(|input: &[u8]| {
             let flags = Flags(flags);
             if !flags.tunnelled() {
                 pass(router, frame, flags);
-            } else if let Some(frame) = in_tunnel(frame, flags) {
+            } else if let Some(frame) =
+                if flags.packet() { in_packet(frame, flags) } else { in_tunnel(frame, flags) }
+            {
                 pass(router, &frame, Flags(flags.0 | 1));
             }
         }

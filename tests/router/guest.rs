@@ -1,4 +1,4 @@
-//! Tests of what the kernel here may lack, in one guest that boots Debian's.
+//! Tests of what the kernel here may lack, in guests that boot Debian's.
 
 use warmlane_system_tests::{GuestTests, check_in_a_guest};
 
@@ -37,4 +37,10 @@ const GROUPS: [GuestTests; 5] = [
 #[test]
 fn tests_pass_with_an_older_kernel_and_all_its_modules() {
     check_in_a_guest(&["nft", "python3", "setpriv", "tc", "wg"], &GROUPS);
+}
+
+#[test]
+fn tunnels_without_frames_work_with_an_older_kernel_that_has_them() {
+    let tests = GuestTests { modules: "veth tun ip_gre ipip sit", tests: "ip_tunnels::", count: 4 };
+    check_in_a_guest(&["python3"], &[tests]);
 }

@@ -15,6 +15,7 @@ mod guest;
 mod hosts;
 mod idle;
 mod interfaces;
+mod ip_tunnels;
 mod lanes;
 mod like_the_kernel;
 mod neighbours;

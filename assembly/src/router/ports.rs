@@ -19,7 +19,9 @@ use warmlane_router::control::Follower;
 use warmlane_router::datapath::{Entrance, Entrances};
 use warmlane_sync::ring::RingError;
 use warmlane_wire::ethernet::MacAddressError;
-use warmlane_xdp::{self as xdp, LeftFamilies, Monitor, Umem, XdpError, XdpMode, XdpOptions, XdpPort};
+use warmlane_xdp::{
+    self as xdp, LeftFamilies, Monitor, TunnelEnds, Umem, XdpError, XdpMode, XdpOptions, XdpPort,
+};
 
 /// Ports for interfaces that come later, besides those that others leave.
 const SPARE: usize = 8;
@@ -236,7 +238,14 @@ impl UserPorts {
     /// # Errors
     /// A program's maps can't be written.
     pub fn set_local(&self, follower: &Follower) -> io::Result<()> {
-        let (addresses, tunnel_ends) = (follower.local_addresses(), follower.tunnel_ends());
+        let addresses = follower.local_addresses();
+        let tunnel_ends = follower.tunnel_ends().into_iter().map(|(address, end)| {
+            // As many ports as a program can know: those of others stay with the kernel.
+            let mut ports = end.udp_ports.into_iter().chain([0; 2]);
+            let udp_ports = [(); 2].map(|()| ports.next().unwrap_or(0));
+            (address, TunnelEnds { udp_ports, packets: end.takes_packets })
+        });
+        let tunnel_ends = tunnel_ends.collect();
         for Taken { interface, monitor, .. } in self.taken() {
             monitor.local.set_addresses(&addresses)?;
             monitor.local.set_tunnel_ends(&tunnel_ends)?;

@@ -29,9 +29,11 @@ ARRAY(MAP_ARRAY, struct settings, 1) settings SEC(".maps");
 /* The kernel's own addresses. Most boxes have a handful, so each takes memory only when it comes. */
 #define OWN_ADDRESSES 65536
 
-/* UDP ports at which tunnels end that sockets get the datagrams of; 0 is none. */
+/* UDP ports at which tunnels end that sockets get the datagrams of, 0 is none; and whether they get IP packets in IPv4 packets, and GRE. */
 struct tunnel_ends {
 	be16 ports[2];
+	u8 packets;
+	u8 reserved[3];
 };
 
 struct ipv6_address {
@@ -73,8 +75,11 @@ static ALWAYS_INLINE int is_transit_ipv4(const struct settings *settings, const 
 	ends = bpf_map_lookup_elem(&own_ipv4, destination);
 	if (!ends)
 		return 1;
-	if (!ends->ports[0] || ip->protocol != PROTOCOL_UDP || ip->version_length != 0x45 ||
-	    (ip->fragment & IPV4_IS_FRAGMENT))
+	if (ip->version_length != 0x45 || (ip->fragment & IPV4_IS_FRAGMENT))
+		return 0;
+	if (ip->protocol == PROTOCOL_IPIP || ip->protocol == PROTOCOL_IPV6 || ip->protocol == PROTOCOL_GRE)
+		return ends->packets;
+	if (!ends->ports[0] || ip->protocol != PROTOCOL_UDP)
 		return 0;
 	return ends_tunnel(ends, ip + 1, end);
 }

@@ -33,8 +33,22 @@ struct Settings {
     leave_ipv6: u8,
 }
 
-/// UDP ports at which tunnels end; 0 is none.
-pub(crate) type TunnelPorts = [u16; 2];
+/// What of packets to an address of the kernel's own comes to sockets all the same: tunnels end there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelEnds {
+    /// Datagrams for these UDP ports; 0 is none.
+    pub udp_ports: [u16; 2],
+    /// IP packets in IPv4 packets, and GRE.
+    pub packets: bool,
+}
+
+impl TunnelEnds {
+    /// As `struct tunnel_ends`.
+    const fn to_bytes(self) -> [u8; 8] {
+        let [[a, b], [c, d]] = [self.udp_ports[0].to_be_bytes(), self.udp_ports[1].to_be_bytes()];
+        [a, b, c, d, self.packets as u8, 0, 0, 0]
+    }
+}
 
 /// What user space and a program share.
 #[derive(Debug)]
@@ -43,8 +57,8 @@ struct Maps {
     settings: ArrayMap<Settings>,
     current: Settings,
     /// With `struct tunnel_ends`.
-    ipv4: HashMap<[u8; 4], [[u8; 2]; 2]>,
-    ipv6: HashMap<[u8; 16], [[u8; 2]; 2]>,
+    ipv4: HashMap<[u8; 4], [u8; 8]>,
+    ipv6: HashMap<[u8; 16], [u8; 8]>,
 }
 
 /// The program of a port. Attached to an interface, it ends when this is dropped, or when the process ends, however it does.
@@ -103,9 +117,9 @@ impl Program {
         })
     }
 
-    /// An address that is the kernel's, but for datagrams to these UDP ports, of which 0 is none. `None`: it no longer is.
-    pub(crate) fn set_address(&self, address: IpAddr, ends: Option<TunnelPorts>) -> io::Result<()> {
-        let ends = ends.map(|ports| ports.map(u16::to_be_bytes));
+    /// An address that is the kernel's, but for what is of these tunnels. `None`: it no longer is.
+    pub(crate) fn set_address(&self, address: IpAddr, ends: Option<TunnelEnds>) -> io::Result<()> {
+        let ends = ends.map(TunnelEnds::to_bytes);
         self.change(|maps| match (address, ends) {
             (IpAddr::V4(address), Some(ends)) => maps.ipv4.insert(address.octets(), ends),
             (IpAddr::V4(address), None) => maps.ipv4.remove(address.octets()),

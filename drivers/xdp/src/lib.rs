@@ -35,7 +35,7 @@ mod transmit;
 mod umem;
 mod wake;
 
-pub use bpf::{LeftFamilies, Steering};
+pub use bpf::{LeftFamilies, Steering, TunnelEnds};
 pub use driver::XdpDriver;
 pub use drops::{ReceiveDrop, TransmitDrop};
 pub use error::XdpError;

@@ -1,7 +1,7 @@
 //! Which packets stay with the kernel: what a port's program looks up, set from outside.
 
-use crate::bpf::{LeftFamilies, Program, TunnelPorts};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::bpf::{LeftFamilies, Program, TunnelEnds};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,38 +15,29 @@ use warmlane_driver_common::LocalSink;
 pub struct LocalFilter {
     program: Weak<Program>,
     interface: u32,
-    addresses: Arc<Mutex<HashMap<IpAddr, TunnelPorts>>>,
-}
-
-/// As many of these ports as a program can know.
-fn known_ports(ports: &[u16]) -> TunnelPorts {
-    let mut known = TunnelPorts::default();
-    for (known, port) in known.iter_mut().zip(ports) {
-        *known = *port;
-    }
-    known
+    addresses: Arc<Mutex<HashMap<IpAddr, TunnelEnds>>>,
 }
 
 impl LocalFilter {
     /// Of a program that these addresses were set in already.
     pub(crate) fn new(program: &Arc<Program>, interface: u32, addresses: &HashSet<IpAddr>) -> Self {
-        let addresses = addresses.iter().map(|address| (*address, TunnelPorts::default())).collect();
+        let addresses = addresses.iter().map(|address| (*address, TunnelEnds::default())).collect();
         Self { program: Arc::downgrade(program), interface, addresses: Arc::new(Mutex::new(addresses)) }
     }
 
-    /// Datagrams for these UDP ports at addresses of the kernel's own come to sockets from now on, and no others: tunnels end there. The
-    /// program knows two ports of an address; those of others stay with the kernel, as fragments do.
+    /// What is of these tunnels at addresses of the kernel's own comes to sockets from now on, and nothing else of what is for such addresses. Fragments
+    /// stay with the kernel.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn set_tunnel_ends(&self, ends: &BTreeMap<IpAddr, Vec<u16>>) -> io::Result<()> {
+    pub fn set_tunnel_ends(&self, ends: &HashMap<IpAddr, TunnelEnds>) -> io::Result<()> {
         let Some(program) = self.program.upgrade() else { return Ok(()) };
         let mut known = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, before) in known.iter_mut() {
-            let ports = ends.get(address).map_or(TunnelPorts::default(), |ports| known_ports(ports));
-            if ports != *before {
-                program.set_address(*address, Some(ports))?;
-                *before = ports;
+            let ends = ends.get(address).copied().unwrap_or_default();
+            if ends != *before {
+                program.set_address(*address, Some(ends))?;
+                *before = ends;
             }
         }
         Ok(())
@@ -76,8 +67,8 @@ impl LocalSink for LocalFilter {
         // What is new comes first: in between, rather one packet too many stays with the kernel.
         for address in addresses {
             if !known.contains_key(address) {
-                program.set_address(*address, Some(TunnelPorts::default()))?;
-                known.insert(*address, TunnelPorts::default());
+                program.set_address(*address, Some(TunnelEnds::default()))?;
+                known.insert(*address, TunnelEnds::default());
             }
         }
         let gone: Vec<IpAddr> =

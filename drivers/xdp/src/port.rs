@@ -1,6 +1,6 @@
 //! Opens a port on an interface.
 
-use crate::bpf::{LeftFamilies, Program, Steering};
+use crate::bpf::{LeftFamilies, Program, Steering, TunnelEnds};
 use crate::error::XdpError;
 use crate::find;
 use crate::left_checksum::SampleCountersView;
@@ -152,7 +152,9 @@ pub fn open(
     // Before the program is at work: no packet for the kernel may get lost in between.
     if options.steering == Steering::Transit {
         for address in local {
-            program.set_address(*address, Some([0; 2])).map_err(system("set the kernel's addresses"))?;
+            program
+                .set_address(*address, Some(TunnelEnds::default()))
+                .map_err(system("set the kernel's addresses"))?;
         }
         let left = LeftFamilies::default();
         program.set_own(mac, left).map_err(system("set the Ethernet address"))?;

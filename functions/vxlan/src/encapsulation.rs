@@ -1,6 +1,6 @@
 //! What is put around a frame on its way into a tunnel.
 
-use warmlane_forward::control::{Around, Class};
+use warmlane_forward::control::{AroundFrame, Class};
 use warmlane_mem::{Checksum, LayerOffsets, Packet};
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp};
@@ -39,7 +39,7 @@ enum Headers {
 
 impl Encapsulation {
     /// What is in front of frames.
-    pub fn new(around: &Around) -> Self {
+    pub fn new(around: &AroundFrame) -> Self {
         let ends = addresses(around.local, around.remote);
         let headers = match ends {
             Addresses::V4 { source, destination } => {
@@ -90,7 +90,7 @@ impl Encapsulation {
         self.put::<false>(packet, inside, own, identification)
     }
 
-    /// The same of a tunnel with the [usual ports](Around::USUAL_SOURCE_PORTS), whose DSCP is inherited, and whose packets must not be cut.
+    /// The same of a tunnel with the [usual ports](AroundFrame::USUAL_SOURCE_PORTS), whose DSCP is inherited, and whose packets must not be cut.
     // A function of its own: inside the gateway's loop it leaves fewer registers to either (18 instructions a packet).
     #[inline(never)]
     pub(crate) fn wrap_usual(
@@ -113,7 +113,7 @@ impl Encapsulation {
     ) -> Result<(), Reason> {
         let hash = inside.flow_hash(packet.data());
         let port = if USUAL {
-            Around::USUAL_SOURCE_PORTS.0 | (hash >> 18) as u16
+            AroundFrame::USUAL_SOURCE_PORTS.0 | (hash >> 18) as u16
         } else {
             self.first_port + ((u64::from(hash) * u64::from(self.ports)) >> 32) as u16
         };
@@ -158,7 +158,7 @@ impl Encapsulation {
 }
 
 /// The headers around a frame, without Ethernet addresses.
-fn in_front<const N: usize>(around: &Around, ethertype: EtherType, ip: &[u8]) -> [u8; N] {
+fn in_front<const N: usize>(around: &AroundFrame, ethertype: EtherType, ip: &[u8]) -> [u8; N] {
     let datagram = udp::header(0, around.udp_port, 0, 0);
     let parts =
         [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &around.protocol.header(around.identifier)];

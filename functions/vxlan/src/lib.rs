@@ -5,7 +5,8 @@
 //! forwarder behind routes; what comes from a tunnel end is taken out of the burst and bridged; all else passes.
 //!
 //! Who has tunnels of its own, as a router by the kernel's devices has, finds the parts of that here: [`Outer`] takes the headers off, and
-//! [`Encapsulation`] puts them around frames.
+//! [`Encapsulation`] puts them around frames;
+//! [`OuterIpv4`] and [`PacketEncapsulation`] do so for tunnels that carry IP packets without frames.
 //!
 //! It promises that lengths and checksums of what it unpacks were checked, that its books balance between two bursts
 //! ([`VxlanCounters`]), and that nothing on the data path allocates. It must not know how packets get to a tunnel end: that is routing.
@@ -21,6 +22,7 @@ mod inner;
 mod inner_frame;
 mod network;
 mod outer;
+mod packets;
 mod plain;
 mod reason;
 mod stations;
@@ -36,4 +38,5 @@ pub use encapsulation::Encapsulation;
 pub use gateway::{Gateway, PortFacts};
 pub use inner_frame::InnerFrame;
 pub use outer::{Inside, Outer};
+pub use packets::{OuterIpv4, PacketEncapsulation};
 pub use reason::{Reason, VxlanCounters, VxlanCountersView};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use warmlane_forward::control::config::OverlayConfig;
-use warmlane_forward::control::{Around, Class};
+use warmlane_forward::control::{AroundFrame, Class};
 use warmlane_sys::clock::Clock;
 
 use crate::directory::Directory;
@@ -26,14 +26,14 @@ pub(crate) struct Network {
 }
 
 /// What is in front of frames of a network to one of its tunnel ends.
-fn around(network: &OverlayConfig, remote: IpAddr) -> Around {
-    Around {
+fn around(network: &OverlayConfig, remote: IpAddr) -> AroundFrame {
+    AroundFrame {
         protocol: network.protocol,
         local: network.local,
         remote,
         identifier: network.identifier,
         udp_port: network.udp_port,
-        source_ports: Around::USUAL_SOURCE_PORTS,
+        source_ports: AroundFrame::USUAL_SOURCE_PORTS,
         ttl: network.ttl,
         class: Class::Inherited,
         dont_fragment: true,

@@ -180,21 +180,33 @@ impl Outer {
     /// What is wrong with the frame.
     #[inline]
     pub fn strip(&self, packet: &mut Packet, frame: &Inside, transport: bool) -> Result<InnerFrame, Reason> {
-        packet.trim_front(frame.start).map_err(|_| Reason::OuterLength)?;
-        if packet.packet_length() > frame.length && !packet.truncate(frame.length) {
-            return Err(Reason::NoBuffer);
-        }
-        let known = known_inside(packet, frame.start)?;
-        packet.forget_contents();
-        if known != Checksum::Unknown {
-            packet.set_checksum(known);
-        }
-        let inside = inner::check(packet, known, transport)?;
-        if inside.is_ip() {
-            decapsulate_congestion(packet, inside.class, self.ecn)?;
-        }
-        Ok(inside)
+        uncover(packet, (frame.start, frame.length), transport, self.ecn)
     }
+}
+
+/// Takes off what is in front of a frame and behind it, which begins there and is so long. Checks the frame, and its transport checksum if nobody
+/// has yet and `transport` says so; `outer` is what the header around it says of congestion.
+#[inline]
+pub(crate) fn uncover(
+    packet: &mut Packet,
+    (start, length): (usize, usize),
+    transport: bool,
+    outer: u8,
+) -> Result<InnerFrame, Reason> {
+    packet.trim_front(start).map_err(|_| Reason::OuterLength)?;
+    if packet.packet_length() > length && !packet.truncate(length) {
+        return Err(Reason::NoBuffer);
+    }
+    let known = known_inside(packet, start)?;
+    packet.forget_contents();
+    if known != Checksum::Unknown {
+        packet.set_checksum(known);
+    }
+    let inside = inner::check(packet, known, transport)?;
+    if inside.is_ip() {
+        decapsulate_congestion(packet, inside.class, outer)?;
+    }
+    Ok(inside)
 }
 
 /// The identifier in a GENEVE header that a frame follows, and how many bytes of options it has.

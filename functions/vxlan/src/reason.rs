@@ -34,6 +34,8 @@ drop_reasons! {
         InnerChecksum: "inner-checksum", Warning;
         /// Congestion was signalled around a packet that can't say so (RFC 6040 section 4.2).
         CongestionNotCapable: "congestion-not-capable", Notice;
+        /// The tunnel carries no packets of this version of IP.
+        NotCarried: "not-carried", Notice;
         /// The frame comes from a group's address or from none.
         BadSource: "bad-source", Warning;
         /// The frame is for the bridge itself and not to be passed on (IEEE 802.1D table 7-10).

@@ -17,6 +17,7 @@ mod configured;
 mod geneve;
 mod inner;
 mod left;
+mod packets;
 mod plain;
 mod rehearsed;
 mod shown;

@@ -34,8 +34,8 @@ impl Bench {
     fn new(steering: Steering, pass_expiring: bool, fragments: bool) -> Self {
         let program = Program::new(steering, pass_expiring, 4, fragments).unwrap();
         program.set_own(OWN_MAC, LeftFamilies::default()).unwrap();
-        program.set_address(OURS.into(), Some([0; 2])).unwrap();
-        program.set_address(OURS_6.into(), Some([0; 2])).unwrap();
+        program.set_address(OURS.into(), Some(TunnelEnds::default())).unwrap();
+        program.set_address(OURS_6.into(), Some(TunnelEnds::default())).unwrap();
         let socket = rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
         program.set_socket(0, &socket).unwrap();
         Self { program, _socket: socket }
@@ -161,6 +161,42 @@ fn what_is_for_the_box_itself_passes() {
     }
 }
 
+/// Fragments, and what has options, are the kernel's in any case.
+#[test]
+fn what_is_of_tunnels_comes_to_sockets() {
+    const UDP: u8 = 17;
+    let packet = |protocol: u8, change: fn(&mut Vec<u8>)| {
+        let mut packet = ipv4(OURS, 64);
+        packet[9] = protocol;
+        packet[22..24].copy_from_slice(&4789_u16.to_be_bytes());
+        change(&mut packet);
+        frame(&[], IPV4, &packet)
+    };
+    let unchanged: fn(&mut Vec<u8>) = |_| {};
+    for Benches { mut transit, .. } in benches() {
+        for ends in [
+            TunnelEnds::default(),
+            TunnelEnds { udp_ports: [4790, 4789], packets: false },
+            TunnelEnds { udp_ports: [0; 2], packets: true },
+        ] {
+            transit.program.set_address(OURS.into(), Some(ends)).unwrap();
+            for (protocol, is_tunnelled) in [
+                (UDP, ends.udp_ports[1] == 4789),
+                (4, ends.packets),
+                (41, ends.packets),
+                (47, ends.packets),
+                (6, false),
+                (50, false),
+            ] {
+                let expected = if is_tunnelled { REDIRECTED } else { PASSED };
+                assert_eq!(transit.run(&packet(protocol, unchanged)), expected, "{ends:?} {protocol}");
+                assert_eq!(transit.run(&packet(protocol, |packet| packet[6] = 0x20)), PASSED);
+                assert_eq!(transit.run(&packet(protocol, |packet| packet[0] = 0x46)), PASSED);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_family_can_be_left() {
     let packets = [
@@ -215,7 +251,7 @@ fn addresses_come_and_go() {
         let transit = &mut benches.passing_expiring;
         let packets = [frame(&[], IPV4, &ipv4(FAR, 64)), frame(&[], IPV6, &ipv6(FAR_6, FAR_6, 64))];
         for (packet, address) in packets.iter().zip([FAR.into(), FAR_6.into()]) {
-            transit.program.set_address(address, Some([0; 2])).unwrap();
+            transit.program.set_address(address, Some(TunnelEnds::default())).unwrap();
             assert_eq!(transit.run(packet), PASSED, "{address}");
             transit.program.set_address(address, None).unwrap();
             // What is not there need not be taken away.

@@ -29,4 +29,4 @@ pub(crate) use next_hop::{ALWAYS_TOO_LARGE, Rewrite, TAGGED};
 pub use next_hop::{Adjacency, NextHop, Unresolved};
 pub use routes::{Routes, RoutesError};
 pub use source_check::{InterfaceCheck, SourceCheck, SourceCheckError};
-pub use tunnel::{Around, Class, Tunnel, TunnelProtocol};
+pub use tunnel::{Around, AroundFrame, AroundPacket, Class, IpTunnel, Tunnel, TunnelProtocol};

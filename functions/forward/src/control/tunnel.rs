@@ -2,7 +2,7 @@
 //! around the frame; what these are is only described here.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use warmlane_table::NextHopId;
 use warmlane_wire::{EthernetHeader, MacAddress, geneve, vxlan};
@@ -18,7 +18,7 @@ pub struct Tunnel {
     pub entrance: u16,
     /// The tunnel's device, by a number that means something to who made it.
     pub device: u32,
-    /// What is put around frames.
+    /// What is put around packets.
     pub around: Around,
 }
 
@@ -84,9 +84,81 @@ impl fmt::Display for TunnelProtocol {
     }
 }
 
+/// What is put around packets in a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Around {
+    /// Around whole frames, in UDP.
+    Frame(AroundFrame),
+    /// Around IP packets without frames.
+    Packet(AroundPacket),
+}
+
+impl Around {
+    /// Our tunnel end.
+    pub const fn local(&self) -> IpAddr {
+        match self {
+            Self::Frame(around) => around.local,
+            Self::Packet(around) => IpAddr::V4(around.local),
+        }
+    }
+
+    /// The other one.
+    pub const fn remote(&self) -> IpAddr {
+        match self {
+            Self::Frame(around) => around.remote,
+            Self::Packet(around) => IpAddr::V4(around.remote),
+        }
+    }
+}
+
+impl fmt::Display for Around {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame(around) => write!(f, "{} {}", around.protocol, around.identifier),
+            Self::Packet(around) => around.tunnel.fmt(f),
+        }
+    }
+}
+
+/// What is between the IPv4 header around a packet and the IP header inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpTunnel {
+    /// Nothing: IP in IP (RFC 2003), or IPv6 in IPv4 (RFC 4213 section 3).
+    Plain,
+    /// A GRE header (RFC 2784), perhaps with a key (RFC 2890).
+    Gre(Option<u32>),
+}
+
+impl fmt::Display for IpTunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.write_str("IP in IP"),
+            Self::Gre(None) => f.write_str("GRE"),
+            Self::Gre(Some(key)) => write!(f, "GRE {key}"),
+        }
+    }
+}
+
+/// What is put around IP packets in a tunnel over IPv4 without frames. Routers on the way may not cut its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AroundPacket {
+    /// Our tunnel end.
+    pub local: Ipv4Addr,
+    /// The other one.
+    pub remote: Ipv4Addr,
+    /// What is between the headers.
+    pub tunnel: IpTunnel,
+    /// Whether packets of IPv4 are carried, and whether those of IPv6 are.
+    pub carries: [bool; 2],
+    /// TTL; `None`: that of the packet inside.
+    pub ttl: Option<u8>,
+    /// DSCP and ECN.
+    pub class: Class,
+}
+
 /// What is put around frames in a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Around {
+pub struct AroundFrame {
     /// How frames are packed.
     pub protocol: TunnelProtocol,
     /// Our tunnel end.
@@ -109,7 +181,7 @@ pub struct Around {
     pub udp_checksum: bool,
 }
 
-impl Around {
+impl AroundFrame {
     /// What RFC 6335 section 6 leaves for such uses, which RFC 7348 section 5 recommends, and RFC 8926 section 3.3 allows.
     pub const USUAL_SOURCE_PORTS: (u16, u16) = (0xc000, 0xffff);
 }

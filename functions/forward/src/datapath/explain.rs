@@ -147,11 +147,9 @@ fn describe(hop: &NextHop) -> impl Display {
             format!("port{} to {} from {}, MTU {}{vlan}", to.port, to.destination, to.source, to.mtu)
         }
         NextHop::Tunnel(Tunnel { inner, around, .. }) => format!(
-            "through {} {} from {} to {}, there to {} from {}, MTU {}",
-            around.protocol,
-            around.identifier,
-            around.local,
-            around.remote,
+            "through {around} from {} to {}, there to {} from {}, MTU {}",
+            around.local(),
+            around.remote(),
             inner.destination,
             inner.source,
             inner.mtu

@@ -283,6 +283,10 @@ impl Desired<'_> {
         if self.view.is_left_at_egress(link) {
             return NextHop::Punt;
         }
+        if known.ip_tunnel.is_some() && self.is_network(port) {
+            let through = self.packet_tunnel(port, known, own_mtu).map(NextHop::Tunnel);
+            return through.unwrap_or(NextHop::PuntBy(port));
+        }
         let mac = gateway.and_then(|gateway| self.view.neighbour(link, gateway)?.mac());
         let Some(mac) = mac else { return NextHop::Unresolved(Unresolved { link, gateway, port, vlan }) };
         if self.is_network(port) {

@@ -449,7 +449,8 @@ impl Fib {
         let entrance = u16::try_from(own_ports(&self.ports).len()).ok()?;
         let hops = self.hops.contents();
         let is_tunnel = |hop: &NextHop| matches!(hop, NextHop::Tunnel(_));
-        if self.arrivals.tunnels.is_empty() && !hops.iter().any(is_tunnel) {
+        let takes_nothing = self.arrivals.tunnels.is_empty() && self.arrivals.packets.is_empty();
+        if takes_nothing && !hops.iter().any(is_tunnel) {
             return None;
         }
         Some(Arc::new(Tunnels::new(entrance, &self.arrivals, hops, &mut self.counts)))

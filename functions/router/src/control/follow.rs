@@ -26,6 +26,7 @@ use super::kernel::{
 };
 use super::local;
 use super::settings::RouterSettings;
+use super::tunnels::LocalEnd;
 use super::warnings;
 use crate::coarse_clock::coarse_now;
 use crate::datapath::{Hold, HoldLimits, NeighbourKey, TunnelEnds, Waker};
@@ -278,8 +279,8 @@ impl Follower {
         local::addresses(&self.view)
     }
 
-    /// Those of them that are ends of tunnels which lanes take packets out of, and the UDP ports there.
-    pub fn tunnel_ends(&self) -> BTreeMap<IpAddr, Vec<u16>> {
+    /// Those of them that are ends of tunnels which lanes take packets out of, and what comes to lanes there.
+    pub fn tunnel_ends(&self) -> BTreeMap<IpAddr, LocalEnd> {
         self.fib.arrivals().local_ends()
     }
 

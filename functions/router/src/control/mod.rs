@@ -31,4 +31,5 @@ pub use follow::{FollowError, Follower, KernelCounters, KernelCountersView};
 pub use protocol::{Host, Request, RouterAnswers};
 pub use route_list::RouteList;
 pub use settings::{RouterSettings, SourceChecks};
+pub use tunnels::LocalEnd;
 pub use verify::{Comparison, Reference};

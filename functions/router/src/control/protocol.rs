@@ -5,14 +5,13 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use warmlane_control::{Answer, Answers, Common};
-use warmlane_forward::control::NextHop;
+use warmlane_forward::control::{IpTunnel, NextHop};
 
 use super::desired::Desired;
 use super::follow::Follower;
-use super::kernel::{Link, NeighbourState, View, Vxlan};
+use super::kernel::{IpTunnelDevice, Link, NeighbourState, View, Vxlan};
 use super::route_list::{RouteList, shown};
 use super::verify::{Reference, describe};
-use crate::datapath::Count;
 
 /// Routes and neighbours in an answer, unless the request says otherwise.
 const USUAL_LIMIT: usize = 1000;
@@ -188,18 +187,18 @@ fn status(follower: &Follower, more_warnings: Vec<String>) -> Value {
 fn tunnels(follower: &Follower) -> Vec<Value> {
     let (view, fib) = (follower.view(), follower.fib());
     let devices = view.links().values().filter_map(|link| Some((link, link.vxlan.as_ref()?)));
+    let counts = |link: &Link| match fib.tunnel_counts().get(&link.index) {
+        Some(counts) => (counts.encapsulated.get(), counts.decapsulated.get()),
+        None => ((0, 0), (0, 0)),
+    };
+    let counted = |(packets, bytes): (u64, u64)| json!({ "packets": packets, "bytes": bytes });
     let tunnel = |(link, vxlan): (&Link, &Vxlan)| {
         let mut remotes: Vec<IpAddr> =
             view.stations().of_device(link.index).map(|(_, end)| end.address).collect();
         remotes.sort_unstable();
         remotes.dedup();
         let is_taken = fib.arrivals().tunnels.iter().any(|tunnel| tunnel.device == link.index);
-        let counts = fib.tunnel_counts().get(&link.index);
-        let [encapsulated, decapsulated] = match counts {
-            Some(counts) => [&counts.encapsulated, &counts.decapsulated].map(Count::get),
-            None => [(0, 0); 2],
-        };
-        let counted = |(packets, bytes): (u64, u64)| json!({ "packets": packets, "bytes": bytes });
+        let (encapsulated, decapsulated) = counts(link);
         json!({
             "device": link.name,
             "vni": vxlan.identifier,
@@ -213,7 +212,27 @@ fn tunnels(follower: &Follower) -> Vec<Value> {
             "decapsulated": counted(decapsulated),
         })
     };
-    devices.map(tunnel).collect()
+    let packets = view.links().values().filter_map(|link| Some((link, link.ip_tunnel.as_ref()?)));
+    let packet_tunnel = |(link, device): (&Link, &IpTunnelDevice)| {
+        let [_, outward] = device.tunnel;
+        let mut tunnel = json!({
+            "device": link.name,
+            "kind": link.kind,
+            "local": device.local,
+            "up": link.is_up,
+            "remotes": [device.remote],
+            "by_lanes": fib.arrivals().packets.iter().any(|tunnel| tunnel.device == link.index),
+            "encapsulated": counted(counts(link).0),
+            "decapsulated": counted(counts(link).1),
+        });
+        if let IpTunnel::Gre(Some(key)) = outward {
+            tunnel["key"] = key.into();
+        }
+        tunnel
+    };
+    // The kernel's modules each make a device that is no tunnel.
+    let packets = packets.filter(|(_, device)| !device.remote.is_unspecified());
+    devices.map(tunnel).chain(packets.map(packet_tunnel)).collect()
 }
 
 /// What packets to an address find where there are no lanes: the kernel's own route.

@@ -1,18 +1,21 @@
-//! Networks behind tunnels: what lanes encapsulate, and what they take out of datagrams, as the kernel's VXLAN devices, its bridges and
-//! what either knows of stations say. All else of a tunnel is the kernel's.
+//! Networks behind tunnels: what lanes encapsulate, and what they take out of tunnels, as the kernel's VXLAN devices, its bridges and
+//! what either knows of stations say, and its devices that carry IP packets ([`packets`]). All else of a tunnel is the kernel's.
 //!
 //! A network is an interface that the box routes by: a bridge with VXLAN devices among its members, or such a device without a bridge.
+
+mod packets;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use warmlane_forward::control::{Adjacency, Around, Class, SourceCheck, Tunnel, TunnelProtocol};
+use warmlane_forward::control::{Adjacency, Around, AroundFrame, Class, SourceCheck, Tunnel, TunnelProtocol};
 use warmlane_wire::MacAddress;
 
 use super::desired::{Desired, Found, bridge_of, host_prefix};
 use super::kernel::{Link, LinkIndex, StationKey, View, Vxlan};
 use super::policy::Policy;
+pub(crate) use packets::PacketArrival;
 
 /// Bytes that a tunnel puts in front of an IP packet: Ethernet inside, VXLAN, UDP, and IPv4 or IPv6.
 const OVER_IPV4: u32 = 14 + 8 + 8 + 20;
@@ -32,12 +35,23 @@ pub(crate) struct Way {
 /// What lanes take out of datagrams, in plain values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Arrivals {
-    /// Networks' tunnels.
+    /// Networks' tunnels that carry frames.
     pub(crate) tunnels: Vec<Arrival>,
+    /// Tunnels that carry packets.
+    pub(crate) packets: Vec<PacketArrival>,
     /// Tunnel ends that datagrams are taken from, and for each the ports that they may come in by, a bit each.
     pub(crate) ends: BTreeMap<IpAddr, u64>,
     /// Stations that are known behind tunnels that learn, by the number of the tunnel; with the tunnel end, if that is known.
     pub(crate) stations: BTreeMap<(u16, [u8; 6]), Option<IpAddr>>,
+}
+
+/// What comes to lanes of what is for one of our addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LocalEnd {
+    /// Datagrams for these UDP ports.
+    pub udp_ports: Vec<u16>,
+    /// IP packets in IP packets, and GRE.
+    pub takes_packets: bool,
 }
 
 /// A tunnel that lanes take frames out of.
@@ -63,7 +77,7 @@ pub(crate) struct Arrival {
 
 /// Whether packets that leave by a link may go through tunnels.
 pub(crate) fn is_network(view: &View, link: &Link) -> bool {
-    devices(view, link).next().is_some()
+    devices(view, link).next().is_some() || packets::device(link).is_some()
 }
 
 /// The tunnels of a network, as far as lanes can do what they do.
@@ -125,19 +139,19 @@ impl Desired<'_> {
             },
             entrance,
             device: device.index,
-            around: Around {
+            around: Around::Frame(AroundFrame {
                 protocol: TunnelProtocol::Vxlan,
                 local,
                 remote,
                 identifier: end.identifier.unwrap_or(vxlan.identifier),
                 udp_port: end.udp_port.unwrap_or(vxlan.udp_port),
-                source_ports: vxlan.source_ports.unwrap_or(Around::USUAL_SOURCE_PORTS),
+                source_ports: vxlan.source_ports.unwrap_or(AroundFrame::USUAL_SOURCE_PORTS),
                 // The datagram is routed as if it had come in from somewhere, and loses one on its way out.
                 ttl: ttl.saturating_add(1),
                 class: if vxlan.tos == 1 { Class::Inherited } else { Class::Fixed(vxlan.tos) },
                 dont_fragment: vxlan.dont_fragment,
                 udp_checksum: if is_ipv6 { !vxlan.no_checksum_over_ipv6 } else { vxlan.udp_checksum },
-            },
+            }),
         })
     }
 
@@ -189,6 +203,7 @@ impl Desired<'_> {
             let Some(network) = self.view.links().get(&settings.link).filter(|link| link.is_up) else {
                 continue;
             };
+            self.add_packet_tunnel(port, network, &mut all);
             for (device, vxlan) in devices(self.view, network).filter(|(device, _)| passes(device)) {
                 let (Some(local), Some(mac), Some(device_mac)) = (vxlan.local, network.mac, device.mac)
                 else {
@@ -291,24 +306,31 @@ impl Desired<'_> {
                 }
                 (None, None) => continue,
             };
-            warnings.push(format!(
-                "tunnel {} {why}: what comes and goes there is left to the kernel, which is slower",
-                device.name
-            ));
+            warnings.push(left(device, &why));
         }
+        warnings.extend(self.packet_tunnel_warnings());
         warnings
     }
 }
 
+/// What is to be said of a tunnel that lanes have nothing to do with.
+fn left(device: &Link, why: &str) -> String {
+    let name = &device.name;
+    format!("tunnel {name} {why}: what comes and goes there is left to the kernel, which is slower")
+}
+
 impl Arrivals {
-    /// Our addresses that tunnels end at, and the UDP ports there.
-    pub(super) fn local_ends(&self) -> BTreeMap<IpAddr, Vec<u16>> {
-        let mut all: BTreeMap<IpAddr, Vec<u16>> = BTreeMap::new();
+    /// Our addresses that tunnels end at, and what comes to lanes there.
+    pub(super) fn local_ends(&self) -> BTreeMap<IpAddr, LocalEnd> {
+        let mut all: BTreeMap<IpAddr, LocalEnd> = BTreeMap::new();
         for Arrival { local, udp_port, .. } in &self.tunnels {
-            let ports = all.entry(*local).or_default();
+            let ports = &mut all.entry(*local).or_default().udp_ports;
             if !ports.contains(udp_port) {
                 ports.push(*udp_port);
             }
+        }
+        for PacketArrival { local, .. } in &self.packets {
+            all.entry((*local).into()).or_default().takes_packets = true;
         }
         all
     }

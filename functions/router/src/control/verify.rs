@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
-use warmlane_forward::control::{NextHop, TableNumber};
+use warmlane_forward::control::{Around, NextHop, TableNumber};
 use warmlane_table::{IpPrefix, NextHopId};
 
 use super::desired::{Desired, HopContent, HopKey, host_prefix};
@@ -107,14 +107,14 @@ pub(crate) fn describe(hop: &NextHop, names: &Desired<'_>) -> String {
             format!("{} to {}", name(vlan.map_or(port, |vlan| vlan.index)), to.destination)
         }
         NextHop::Tunnel(tunnel) => {
-            let around = tunnel.around;
-            format!(
-                "tunnel {} (VXLAN {}) to {} behind {}",
-                name(tunnel.device),
-                around.identifier,
-                tunnel.inner.destination,
-                around.remote
-            )
+            let (device, around) = (name(tunnel.device), tunnel.around);
+            match around {
+                Around::Frame(_) => {
+                    let station = tunnel.inner.destination;
+                    format!("tunnel {device} ({around}) to {station} behind {}", around.remote())
+                }
+                Around::Packet(_) => format!("tunnel {device} ({around}) to {}", around.remote()),
+            }
         }
         NextHop::Unresolved(whom) => match whom.gateway {
             Some(gateway) => format!("{} to {gateway}, which is not resolved yet", name(whom.link)),

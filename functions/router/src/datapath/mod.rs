@@ -9,6 +9,6 @@ mod waker;
 pub use held::{HoldLimits, NeighbourKey};
 pub use hold::Hold;
 pub use punt::{Entrance, Entrances, Punt, PuntDrop};
-pub(crate) use tunnels::{AllCounts, Count, Tunnels};
+pub(crate) use tunnels::{AllCounts, Tunnels};
 pub use tunnels::{TunnelCounters, TunnelCountersView, TunnelEnds};
 pub(crate) use waker::Waker;

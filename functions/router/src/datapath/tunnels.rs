@@ -1,6 +1,6 @@
 //! The stage that packets go through on their way into and out of tunnels.
 //!
-//! It stands in front of the forwarder. What comes in from outside passes, but for datagrams with frames that are to be routed: these are taken out, and go
+//! It stands in front of the forwarder. What comes in from outside passes, but for datagrams with frames that are to be routed, and for IP packets in others: these are taken out, and go
 //! on as if they had come in by the network that they are from. What the forwarder sends into a tunnel comes back
 //! here, and goes on as a datagram that the forwarder routes.
 //!
@@ -19,11 +19,13 @@ use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::Reason as _;
-use warmlane_vxlan::{InnerFrame, Outer, Reason};
-use warmlane_wire::{EtherType, EthernetHeader, LinkLayer, ethernet, ipv4, ipv6, vlan, vxlan};
+use warmlane_vxlan::{Outer, OuterIpv4, Reason};
+use warmlane_wire::{
+    EtherType, EthernetHeader, IpProtocol, LinkLayer, MacAddress, ethernet, ipv4, ipv6, vlan, vxlan,
+};
 
-use table::Inward;
-pub(crate) use table::{AllCounts, Count, Tunnels};
+pub(crate) use table::{AllCounts, Tunnels};
+use table::{Count, Inward, PacketInward, TunnelCounts};
 
 counters! {
     /// The accounting of one lane's tunnels: between two bursts its balance is zero.
@@ -55,15 +57,20 @@ struct TakenOut {
     mark: u32,
     /// The port that it came in by.
     port: u16,
-    /// Bytes in front of the frame inside.
+    /// Bytes in front of the frame inside. With [`SAVED`] the first of them are what its Ethernet header was written over, and no part of the whole frame.
     headers: u16,
 }
+
+/// Says that something was [saved](save).
+const SAVED: u16 = 0x8000;
 
 /// Puts a packet that was taken out of a datagram back into it. `false` if it is too late for that: a part of it is gone.
 pub(crate) fn put_back(packet: &mut Packet) -> bool {
     let TakenOut { length, mark, port, headers } = *packet.application::<TakenOut>();
     // What was taken off is still there, in front and behind.
-    if packet.prepend(usize::from(headers)).is_err() {
+    if packet.prepend(usize::from(headers & !SAVED)).is_err()
+        || (headers & SAVED != 0 && !restore(packet, headers))
+    {
         return false;
     }
     let Some(missing) = (length as usize).checked_sub(packet.packet_length()) else { return false };
@@ -76,6 +83,28 @@ pub(crate) fn put_back(packet: &mut Packet) -> bool {
     let tag = if is_tagged { vlan::TAG_LENGTH } else { 0 };
     packet.set_l3_offset((ethernet::HEADER_LENGTH + tag) as u8);
     true
+}
+
+/// Keeps what is about to be written over, an Ethernet header's bytes from `start` on, in front of the whole frame. `None` if there is no space. Else how
+/// many bytes are in front of what begins at `start` then, with those.
+fn save(packet: &mut Packet, start: usize) -> Option<usize> {
+    const SIZE: usize = ethernet::HEADER_LENGTH;
+    packet.prepend(SIZE).ok()?;
+    packet.data_mut().copy_within(start + SIZE..start + 2 * SIZE, 0);
+    packet.trim_front(SIZE).ok()?;
+    Some(start + SIZE)
+}
+
+/// Writes it back, and takes it off the front.
+fn restore(packet: &mut Packet, headers: u16) -> bool {
+    const SIZE: usize = ethernet::HEADER_LENGTH;
+    let start = usize::from(headers & !SAVED);
+    let data = packet.data_mut();
+    if data.len() < start + SIZE {
+        return false;
+    }
+    data.copy_within(..SIZE, start);
+    packet.trim_front(SIZE).is_ok()
 }
 
 /// What is done with a packet.
@@ -133,7 +162,7 @@ impl TunnelEnds {
             counters.arrived().add(1);
             match take_out(packet, &found, hops) {
                 Ok(bytes) => {
-                    run.add(&found.tunnel.counts.decapsulated, bytes);
+                    run.add(&found.counts().decapsulated, bytes);
                     Verdict::Stays
                 }
                 Err(reason) => Self::drop_one(counters, reason, packet, outputs),
@@ -160,9 +189,7 @@ impl TunnelEnds {
             }
             *identification = identification.wrapping_add(1);
             let bytes = packet.packet_length();
-            let wrapped = InnerFrame::of(packet.data())
-                .and_then(|inside| way.encapsulation.wrap(packet, &inside, &NOBODY, *identification));
-            match wrapped {
+            match way.wrapping.wrap(packet, &NOBODY, *identification) {
                 Ok(()) => {
                     packet.set_port(tunnels.entrance());
                     run.add(&way.counts.encapsulated, bytes);
@@ -236,33 +263,45 @@ fn header(frame: &[u8]) -> Option<EthernetHeader<'_>> {
     frame.first_chunk().map(EthernetHeader)
 }
 
-/// A datagram whose frame is to be routed.
-struct Found<'a> {
-    outer: Outer,
-    tunnel: &'a Inward,
+/// What is to be taken out of a tunnel and routed.
+enum Found<'a> {
+    Frame(Outer, &'a Inward),
+    Packet(OuterIpv4, &'a PacketInward),
+}
+
+impl<'a> Found<'a> {
+    fn counts(&self) -> &'a TunnelCounts {
+        match self {
+            Self::Frame(_, tunnel) => &tunnel.counts,
+            Self::Packet(_, tunnel) => &tunnel.counts,
+        }
+    }
 }
 
 /// Looks at a packet from outside: whether it is a datagram for a tunnel end of ours with a frame for a network's own address, from a tunnel
 /// end that the kernel would hear by that port as well, and there is nothing about it that the kernel should see.
 #[inline]
 fn find<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> Option<Found<'a>> {
-    if !may_be_datagram(packet.data()) || !tunnels.is_outside(packet.port()) {
+    if !may_be_of_tunnel(packet.data()) || !tunnels.is_outside(packet.port()) {
         return None;
     }
-    find_in_datagram(packet, tunnels, hops).ok()
+    look(packet, tunnels, hops).ok()
 }
 
-/// Whether a frame carries UDP, perhaps behind a tag.
+/// Whether a frame carries UDP, perhaps behind a tag, or what else tunnels over IPv4 are made of.
 #[inline(always)]
-fn may_be_datagram(frame: &[u8]) -> bool {
+fn may_be_of_tunnel(frame: &[u8]) -> bool {
     const IPV4_PROTOCOL: usize = ethernet::HEADER_LENGTH + 9;
     const IPV6_NEXT_HEADER: usize = ethernet::HEADER_LENGTH + 6;
-    const UDP: u8 = warmlane_wire::IpProtocol::UDP.0;
+    const UDP: u8 = IpProtocol::UDP.0;
     let Some(start) = frame.first_chunk::<{ ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH }>() else {
         return false;
     };
     match EtherType(u16::from_be_bytes([start[12], start[13]])) {
-        EtherType::IPV4 => start[IPV4_PROTOCOL] == UDP,
+        EtherType::IPV4 => matches!(
+            IpProtocol(start[IPV4_PROTOCOL]),
+            IpProtocol::UDP | IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE
+        ),
         EtherType::IPV6 => start[IPV6_NEXT_HEADER] == UDP,
         EtherType::VLAN => true,
         _ => false,
@@ -273,15 +312,70 @@ fn may_be_datagram(frame: &[u8]) -> bool {
 type Left = Option<&'static str>;
 
 #[inline(never)]
-fn find_in_datagram<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> Result<Found<'a>, Left> {
+fn look<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> Result<Found<'a>, Left> {
+    let link = LinkLayer::parse(packet.data()).map_err(|_| None)?;
+    match OuterIpv4::of(packet, &link) {
+        Some(outer) => find_packet(packet, outer, tunnels, hops),
+        None => find_in_datagram(packet, &link, tunnels, hops),
+    }
+}
+
+/// Whether a frame that came in by a port is for us, and routed at all.
+fn is_for_us(packet: &Packet, destination: MacAddress, hops: &Hops) -> bool {
+    let port = hops.ports().get(usize::from(packet.port()));
+    port.is_some_and(|port| port.mac.is_none_or(|mac| mac == destination)) && hops.table_of(packet).is_some()
+}
+
+fn find_packet<'a>(
+    packet: &Packet,
+    outer: OuterIpv4,
+    tunnels: &'a Tunnels,
+    hops: &Hops,
+) -> Result<Found<'a>, Left> {
+    if !is_for_us(packet, outer.destination_mac, hops) || !tunnels.takes_packets_at(outer.destination) {
+        return Err(None);
+    }
+    let left = |why| Err(Some(why));
+    let Some(end) = tunnels.end(outer.source.into(), packet.port()) else {
+        return left("the kernel knows nobody at that tunnel end, or doesn't expect it by that interface");
+    };
+    let Some(tunnel) = tunnels.packet_inward(end, outer.destination, outer.tunnel) else {
+        return left("no tunnel of lanes has these ends and this key");
+    };
+    let is_ipv6 = outer.inside == EtherType::IPV6;
+    if !tunnel.is.carries[usize::from(is_ipv6)] {
+        return left("its tunnel doesn't carry this version of IP");
+    }
+    // Routing protocols talk to groups, and the kernel has joined these.
+    if is_for_group(packet.data().get(outer.start..).unwrap_or_default(), is_ipv6) {
+        return left("the packet inside is for a group");
+    }
+    // Seen from where the packet's Ethernet header would be.
+    let frame = outer.start.checked_sub(ethernet::HEADER_LENGTH);
+    if is_ipv6 && stays_on_link(frame.and_then(|frame| packet.data().get(frame..))) {
+        return left("the packet inside stays on its link");
+    }
+    if packet.segments() > 1 && !frame.is_some_and(|frame| ends_with_packet(packet, frame)) {
+        return left("it is in several buffers, and there is padding behind the packet inside");
+    }
+    if packet.headroom() < ethernet::HEADER_LENGTH {
+        return left("there is no space to note what is written over");
+    }
+    Ok(Found::Packet(outer, tunnel))
+}
+
+fn find_in_datagram<'a>(
+    packet: &Packet,
+    link: &LinkLayer<'_>,
+    tunnels: &'a Tunnels,
+    hops: &Hops,
+) -> Result<Found<'a>, Left> {
     /// The only flags that the kernel takes without an extension.
     const FLAGS: [u8; 4] = [0x08, 0, 0, 0];
 
-    let link = LinkLayer::parse(packet.data()).map_err(|_| None)?;
-    let outer = Outer::of(packet, &link).ok_or(None)?;
+    let outer = Outer::of(packet, link).ok_or(None)?;
     let local = tunnels.local(outer.destination, outer.destination_port).ok_or(None)?;
-    let port = hops.ports().get(usize::from(packet.port())).ok_or(None)?;
-    if port.mac.is_some_and(|mac| mac != outer.destination_mac) || hops.table_of(packet).is_none() {
+    if !is_for_us(packet, outer.destination_mac, hops) {
         return Err(None);
     }
     let left = |why| Err(Some(why));
@@ -319,7 +413,7 @@ fn find_in_datagram<'a>(packet: &Packet, tunnels: &'a Tunnels, hops: &Hops) -> R
     if checksum == 0 && outer.source.is_ipv6() && !tunnel.is.takes_no_checksum {
         return left("it has no checksum (udp6zerocsumrx)");
     }
-    Ok(Found { outer, tunnel })
+    Ok(Found::Frame(outer, tunnel))
 }
 
 /// Whether nothing follows the IP packet in a frame. Whatever did would be taken off, and in another buffer be gone if the kernel gets the datagram after all.
@@ -334,6 +428,17 @@ fn ends_with_packet(packet: &Packet, frame: usize) -> bool {
     length.is_some_and(|length| start + length == packet.packet_length())
 }
 
+/// Whether an IP packet is for a group, or for all. Of what is cut off before it says so, that is not known.
+fn is_for_group(packet: &[u8], is_ipv6: bool) -> bool {
+    const IPV4_DESTINATION: usize = 16;
+    const IPV6_DESTINATION: usize = 24;
+    if is_ipv6 {
+        packet.get(IPV6_DESTINATION) == Some(&0xff)
+    } else {
+        packet.get(IPV4_DESTINATION).is_some_and(|first| *first >= 0xe0)
+    }
+}
+
 /// Whether either address of the IPv6 packet in a frame is link-local (RFC 4291 section 2.5.6): most such are of neighbour discovery.
 fn stays_on_link(frame: Option<&[u8]>) -> bool {
     const SOURCE: usize = ethernet::HEADER_LENGTH + 8;
@@ -345,21 +450,39 @@ fn stays_on_link(frame: Option<&[u8]>) -> bool {
     is_link_local(SOURCE) || is_link_local(DESTINATION)
 }
 
-/// Takes the frame out of a datagram, and gives its length.
+/// Takes out what is inside, and gives the length of its frame, or of the packet if it had none.
 #[inline]
 fn take_out(packet: &mut Packet, found: &Found<'_>, hops: &Hops) -> Result<usize, Reason> {
-    let frame = found.outer.check(packet, TunnelProtocol::Vxlan)?;
-    let noted = TakenOut {
+    let mut noted = TakenOut {
         length: packet.packet_length() as u32,
         mark: mark_of_table(hops.table_of(packet)),
         port: packet.port(),
-        headers: frame.start as u16,
+        headers: 0,
     };
-    found.outer.strip(packet, &frame, false)?;
+    let (inside, port) = match found {
+        Found::Frame(outer, tunnel) => {
+            let frame = outer.check(packet, TunnelProtocol::Vxlan)?;
+            noted.headers = frame.start as u16;
+            outer.strip(packet, &frame, false)?;
+            (frame.length, tunnel.is.port)
+        }
+        Found::Packet(outer, tunnel) => {
+            let begin = outer.start.checked_sub(ethernet::HEADER_LENGTH).ok_or(Reason::OuterLength)?;
+            let headers = save(packet, begin).ok_or(Reason::NoHeadroom)?;
+            noted.headers = headers as u16 | SAVED;
+            let [a, b, c, d, e, f] = tunnel.is.mac;
+            let source = &NOBODY[6..];
+            outer.strip(
+                packet,
+                [a, b, c, d, e, f, source[0], source[1], source[2], source[3], source[4], source[5]],
+            )?;
+            (packet.packet_length() - ethernet::HEADER_LENGTH, tunnel.is.port)
+        }
+    };
     *packet.application_mut() = noted;
-    packet.set_port(found.tunnel.is.port);
+    packet.set_port(port);
     packet.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-    Ok(frame.length)
+    Ok(inside)
 }
 
 impl Stage for TunnelEnds {

@@ -20,11 +20,11 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction as Action, RuleAttribute, RuleFlags, RuleMessage};
 use warmlane_table::{IpPrefix, Prefix};
 
-use super::decode_bridge;
 use super::event::{
     Address, Event, Link, Neighbour, NeighbourState, NextHopObject, Placement, Route, RouteKey, RoutePath,
     Rule, RuleAction, Target,
 };
+use super::{decode_bridge, decode_tunnel};
 
 /// Kinds of messages (`include/uapi/linux/rtnetlink.h`).
 pub(super) mod kind {
@@ -154,6 +154,10 @@ fn link_info(link: &mut Link, info: &LinkInfo) {
             }
         }
         LinkInfo::Data(InfoData::Vxlan(parts)) => link.vxlan = Some(decode_bridge::vxlan(parts)),
+        LinkInfo::Data(InfoData::IpTunnel(parts)) if link.kind == "ipip" || link.kind == "sit" => {
+            link.ip_tunnel = Some(decode_tunnel::ip_tunnel(&link.kind, parts));
+        }
+        LinkInfo::Data(InfoData::GreTun(parts)) => link.ip_tunnel = Some(decode_tunnel::gre(parts)),
         LinkInfo::Data(InfoData::Bridge(parts)) => {
             link.filters_vlans = parts.contains(&InfoBridge::VlanFiltering(true));
         }

@@ -1,8 +1,9 @@
 //! What the kernel says of its network, in plain values.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use warmlane_forward::control::IpTunnel;
 use warmlane_table::IpPrefix;
 
 /// A network interface, by the kernel's number.
@@ -35,6 +36,8 @@ pub struct Link {
     pub vrf_table: Option<u32>,
     /// For a VXLAN device: what it does.
     pub vxlan: Option<Vxlan>,
+    /// For a device that carries IP packets over IPv4: what it does.
+    pub ip_tunnel: Option<IpTunnelDevice>,
     /// For a bridge: it tells frames apart by VLANs.
     pub filters_vlans: bool,
     /// What its bridge does with it, if it is a member of one.
@@ -78,6 +81,27 @@ pub struct Vxlan {
     pub takes_no_checksum_over_ipv6: bool,
     /// Its datagrams over IPv4 must not be cut.
     pub dont_fragment: bool,
+    /// Why only the kernel can do what it does.
+    pub kernel_only: Option<&'static str>,
+}
+
+/// How a device is set up that carries IP packets over IPv4 (`ip link add … type ipip`, `sit` or `gre`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IpTunnelDevice {
+    /// Our tunnel end.
+    pub local: Ipv4Addr,
+    /// The other one.
+    pub remote: Ipv4Addr,
+    /// The interface that its packets leave by; `None`: whichever the route to the other end says.
+    pub lower: Option<LinkIndex>,
+    /// What is between the headers of packets that it takes, and of those that it sends.
+    pub tunnel: [IpTunnel; 2],
+    /// Whether it carries IPv4, and whether it carries IPv6.
+    pub carries: [bool; 2],
+    /// TTL of its packets; 0: that of the packet inside.
+    pub ttl: u8,
+    /// DSCP of its packets, in the upper six bits; 1: that of the packet inside.
+    pub tos: u8,
     /// Why only the kernel can do what it does.
     pub kernel_only: Option<&'static str>,
 }

@@ -3,6 +3,7 @@
 mod conntrack;
 mod decode;
 mod decode_bridge;
+mod decode_tunnel;
 mod event;
 mod fdb;
 mod features;
@@ -19,8 +20,8 @@ mod xtables;
 pub use conntrack::{Connection, Conntrack, Tuple};
 pub use decode::decode;
 pub use event::{
-    Address, BridgePort, Event, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject, Placement, Route,
-    RouteKey, RoutePath, Rule, RuleAction, StationKey, Target, TunnelEnd, Vxlan,
+    Address, BridgePort, Event, IpTunnelDevice, Link, LinkIndex, Neighbour, NeighbourState, NextHopObject,
+    Placement, Route, RouteKey, RoutePath, Rule, RuleAction, StationKey, Target, TunnelEnd, Vxlan,
 };
 pub use fdb::Stations;
 pub use features::XdpFeatures;

@@ -265,7 +265,9 @@ impl View {
 
     /// Whether there are tunnels.
     pub fn has_tunnels(&self) -> bool {
-        self.links.values().any(|link| link.vxlan.is_some())
+        let carries_packets =
+            |link: &Link| link.ip_tunnel.as_ref().is_some_and(|of| of.kernel_only.is_none());
+        self.links.values().any(|link| link.vxlan.is_some() || carries_packets(link))
     }
 
     /// Whether packets that leave by a link are left to the kernel.

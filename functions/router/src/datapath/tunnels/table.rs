@@ -2,16 +2,17 @@
 //! ports and next hops, so that these fit each other.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warmlane_forward::control::NextHop;
+use warmlane_forward::control::{Around, IpTunnel, NextHop};
+use warmlane_mem::Packet;
 use warmlane_table::NextHopId;
-use warmlane_vxlan::{Directory, Encapsulation};
+use warmlane_vxlan::{Directory, Encapsulation, InnerFrame, PacketEncapsulation, Reason};
 use warmlane_wire::MacAddress;
 
-use crate::control::tunnels::{Arrival, Arrivals};
+use crate::control::tunnels::{Arrival, Arrivals, PacketArrival};
 
 /// What was sent and received by a tunnel, of all lanes.
 #[derive(Debug, Default)]
@@ -51,10 +52,50 @@ pub(super) struct Inward {
     pub(super) counts: Arc<TunnelCounts>,
 }
 
-/// A tunnel end that frames are sent to.
+/// A tunnel that packets are taken out of.
+#[derive(Debug)]
+pub(super) struct PacketInward {
+    pub(super) is: PacketArrival,
+    pub(super) counts: Arc<TunnelCounts>,
+}
+
+/// What is put around what is sent.
+#[derive(Debug, Clone)]
+pub(super) enum Wrapping {
+    Frame(Encapsulation),
+    Packet(PacketEncapsulation),
+}
+
+impl Wrapping {
+    fn new(around: &Around) -> Self {
+        match around {
+            Around::Frame(around) => Self::Frame(Encapsulation::new(around)),
+            Around::Packet(around) => Self::Packet(PacketEncapsulation::new(around)),
+        }
+    }
+
+    /// Puts it around a frame, or around the packet in that.
+    #[inline]
+    pub(super) fn wrap(
+        &self,
+        packet: &mut Packet,
+        own: &[u8; 12],
+        identification: u16,
+    ) -> Result<(), Reason> {
+        match self {
+            Self::Frame(around) => {
+                let inside = InnerFrame::of(packet.data())?;
+                around.wrap(packet, &inside, own, identification)
+            }
+            Self::Packet(around) => around.wrap(packet, own),
+        }
+    }
+}
+
+/// A tunnel end that packets are sent to.
 #[derive(Debug, Clone)]
 pub(super) struct Outward {
-    pub(super) encapsulation: Encapsulation,
+    pub(super) wrapping: Wrapping,
     /// The network's Ethernet address, which frames come from.
     pub(super) source: MacAddress,
     pub(super) counts: Arc<TunnelCounts>,
@@ -73,6 +114,9 @@ pub(crate) struct Tunnels {
     /// Tunnels' places in the list below, by our tunnel end and their identifier.
     identifiers: Directory<u64>,
     inward: Vec<Inward>,
+    /// The places of tunnels that carry packets in the list below, by the other end's number and what is between the headers.
+    packet_places: Directory<u64>,
+    packets: Vec<PacketInward>,
     /// The numbers of other tunnel ends.
     ends_ipv4: Directory<u64>,
     ends_ipv6: Directory<u128>,
@@ -86,6 +130,15 @@ pub(crate) struct Tunnels {
 
 const fn identifier_key(local: usize, identifier: u32) -> u64 {
     (local as u64) << 32 | identifier as u64
+}
+
+const fn packet_key(end: u16, tunnel: IpTunnel) -> u64 {
+    let between = match tunnel {
+        IpTunnel::Plain => 0,
+        IpTunnel::Gre(None) => 1 << 32,
+        IpTunnel::Gre(Some(key)) => 2 << 32 | key as u64,
+    };
+    (end as u64) << 40 | between
 }
 
 const fn station_key(tunnel: u16, mac: [u8; 6]) -> u64 {
@@ -119,7 +172,7 @@ impl Tunnels {
         });
         let outward = hops.iter().map(|hop| match hop {
             NextHop::Tunnel(tunnel) => Some(Outward {
-                encapsulation: Encapsulation::new(&tunnel.around),
+                wrapping: Wrapping::new(&tunnel.around),
                 source: tunnel.inner.source,
                 counts: count(tunnel.device),
             }),
@@ -127,10 +180,20 @@ impl Tunnels {
         });
         let outward = outward.collect();
         let inward = arrivals.tunnels.iter().map(|of| Inward { is: of.clone(), counts: count(of.device) });
+        let inward = inward.collect();
+        let packets = arrivals.packets.iter();
+        let packets = packets.map(|of| PacketInward { is: of.clone(), counts: count(of.device) });
+        let packets: Vec<_> = packets.collect();
+        let keys = (0..ANY).zip(&packets).filter_map(|(place, PacketInward { is, .. })| {
+            let end = numbers.get(&IpAddr::V4(is.remote))?;
+            Some((packet_key(*end, is.tunnel), place))
+        });
         Self {
             entrance,
             identifiers,
-            inward: inward.collect(),
+            inward,
+            packet_places: Directory::new(keys),
+            packets,
             ends_ipv4: Directory::new(ends_ipv4),
             ends_ipv6: Directory::new(ends_ipv6),
             masks: arrivals.ends.values().copied().collect(),
@@ -154,7 +217,7 @@ impl Tunnels {
     /// Whether there is nothing to be taken out of datagrams.
     #[inline]
     pub(super) fn takes_nothing(&self) -> bool {
-        self.inward.is_empty()
+        self.inward.is_empty() && self.packets.is_empty()
     }
 
     /// The number of our tunnel end at this address and UDP port.
@@ -168,6 +231,19 @@ impl Tunnels {
     pub(super) fn inward(&self, local: usize, identifier: u32) -> Option<(u16, &Inward)> {
         let place = self.identifiers.get(identifier_key(local, identifier))?;
         Some((place, self.inward.get(usize::from(place))?))
+    }
+
+    /// The tunnel whose packets come from there to that address of ours, with this between the headers. Of several devices with the same there, to
+    /// different addresses of ours, one is known.
+    #[inline]
+    pub(super) fn packet_inward(&self, end: u16, local: Ipv4Addr, tunnel: IpTunnel) -> Option<&PacketInward> {
+        let place = self.packet_places.get(packet_key(end, tunnel))?;
+        self.packets.get(usize::from(place)).filter(|tunnel| tunnel.is.local == local)
+    }
+
+    /// Whether tunnels that carry packets end at an address of ours.
+    pub(super) fn takes_packets_at(&self, local: Ipv4Addr) -> bool {
+        self.packets.iter().any(|tunnel| tunnel.is.local == local)
     }
 
     /// The number of another tunnel end, if it may be heard by this port.
