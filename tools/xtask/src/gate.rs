@@ -99,6 +99,8 @@ const PATHS: &[HotPath] = &[
     path("l3-forward", "packet", "avx2", 20),
     path("l3-forward", "packet", "portable", 20),
     path("l3-forward-lane", "packet", "avx2", 20),
+    path("l3-forward-captured", "packet", "avx2", 20),
+    path("l3-forward-tagged", "packet", "avx2", 20),
     path("flows-forward", "packet", "avx2", 20),
     path("vxlan", "packet", "avx2", 20),
     path("vxlan-decapsulate", "packet", "avx2", 20),
