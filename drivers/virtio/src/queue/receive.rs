@@ -356,7 +356,7 @@ impl Work for Plain<'_, '_> {
         let Self { region, start, room, burst, heads, indices, layout, addresses, noted, hashes } = self;
         let Layout { header, is_numbered, is_hashed } = layout;
         let (base, offsets) = (region.address(), region.offsets());
-        // All that can be said before the data is here is said in a loop of its own: then the one that copies has less to remember.
+        // Descriptors are checked in a loop of their own, so that the loop that copies needs fewer registers.
         let mut pointers = [NonNull::dangling(); HEADS + AHEAD];
         let mut count = 0;
         for (head, pointer) in heads.iter().zip(&mut pointers).take(indices.len()) {
@@ -377,7 +377,7 @@ impl Work for Plain<'_, '_> {
         for &pointer in pointers.iter().take(count.min(AHEAD)) {
             fetch(pointer);
         }
-        // What would be fetched behind the last is here already.
+        // Behind the last packet the first one is fetched again, which is in the cache: so no packet needs a check for the end.
         let first = pointers[0];
         pointers[count..count + AHEAD].fill(first);
         let packets =

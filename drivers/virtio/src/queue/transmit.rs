@@ -101,7 +101,7 @@ impl Work for Plain<'_, '_> {
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> usize {
         let Self { burst, heads, header, header_length, is_hashed, addresses } = self;
-        // In a loop of its own, so that the one that copies has less to remember.
+        // Descriptors are checked in a loop of their own, so that the loop that copies needs fewer registers.
         let mut pointers = [NonNull::dangling(); HEADS + AHEAD];
         let mut count = 0;
         for ((packet, head), pointer) in burst.iter().zip(heads).zip(&mut pointers) {
@@ -121,7 +121,7 @@ impl Work for Plain<'_, '_> {
         for &pointer in pointers.iter().take(count.min(AHEAD)) {
             fetch(pointer);
         }
-        // What would be fetched behind the last is here already.
+        // Behind the last packet the first one is fetched again, which is in the cache: so no packet needs a check for the end.
         let first = pointers[0];
         pointers[count..count + AHEAD].fill(first);
         for ((packet, &pointer), &ahead) in burst.iter().zip(&pointers).zip(&pointers[AHEAD..]).take(count) {
@@ -130,7 +130,7 @@ impl Work for Plain<'_, '_> {
             // SAFETY: `pointer` says that the descriptor's length is mapped there, and the ring's lock keeps it so; packets are in other memory, and
             // nothing else here refers to the driver's.
             unsafe {
-                // The data comes over what a shorter header leaves of this: a length that is known is copied by two stores.
+                // Always the longest header, as a copy of constant length is two stores. If it is shorter, the data overwrites the rest.
                 shared_mut(pointer, HEADER).copy_from_slice(&header);
                 if is_hashed {
                     shared_mut(pointer.add(HASH), HASH_REPORT_LENGTH).copy_from_slice(&hash_report(packet));

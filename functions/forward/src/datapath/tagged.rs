@@ -40,7 +40,7 @@ pub(super) fn gather(packets: &mut [Packet], start: usize, hops: &Hops, scratch:
         if packet.port() != port || frame.len() != length || self::tag(frame) != Some(tag) || !is_for_us {
             break;
         }
-        // As if the frame began so much later: then everything is where it is in an untagged one, but for the addresses.
+        // Seen from behind the tag's length, everything but the addresses is where it is in an untagged frame.
         let (frame, length) = (frame.get(vlan::TAG_LENGTH..).unwrap_or_default(), length - vlan::TAG_LENGTH);
         if let Some(headers) = frame.first_chunk()
             && let Some(plain) = fast::plain_ipv4(headers, length, Admission::ALL)
