@@ -199,8 +199,13 @@ impl Addresses<'_> {
     /// Where `length` bytes are, if they are in one region.
     #[inline(always)]
     pub fn pointer(&mut self, address: u64, length: u32) -> Option<NonNull<u8>> {
-        let (pointer, there) = self.part(address, length)?;
-        (there == length).then_some(pointer)
+        let offset = address.wrapping_sub(self.area.guest);
+        if offset < self.area.length && u64::from(length) <= self.area.length - offset {
+            // SAFETY: the offset is below the region's length, which is mapped.
+            return Some(unsafe { self.area.start.add(offset as usize) });
+        }
+        let (pointer, there) = self.search(address, length)?;
+        (there == length.into()).then_some(pointer)
     }
 
     /// Where the first of `length` bytes is, and how many of them are in the same region.

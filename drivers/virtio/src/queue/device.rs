@@ -119,6 +119,17 @@ impl Side for SplitDevice {
     }
 
     #[inline(always)]
+    fn give_back_whole(&mut self, heads: &[Descriptor], lengths: impl Iterator<Item = u32>) {
+        let (mut used, before) = (self.used, self.used);
+        for (head, length) in heads.iter().zip(lengths) {
+            self.ring.set_used_entry(used, head.id, length);
+            used = used.wrapping_add(1);
+        }
+        self.used = used;
+        self.next = self.next.wrapping_add(used.wrapping_sub(before));
+    }
+
+    #[inline(always)]
     fn publish(&mut self) {
         if self.published != self.used {
             self.ring.publish_used(self.used);
@@ -268,6 +279,25 @@ impl Side for PackedDevice {
         let size = self.ring.size();
         self.used = self.used.advanced(slots, size);
         self.next = self.next.advanced(slots, size);
+    }
+
+    #[inline(always)]
+    fn give_back_whole(&mut self, heads: &[Descriptor], lengths: impl Iterator<Item = u32>) {
+        let mut buffers = heads.iter().zip(lengths);
+        // The first of all is held back; and each is noted, if any is.
+        while self.held.is_none() || self.notes.is_some() {
+            let Some((head, length)) = buffers.next() else { return };
+            self.give_back(head.id, 1, length, false);
+        }
+        let (ring, mut given) = (self.ring, 0);
+        self.used = self.used.walk(ring.size(), Position::used_flags, |position, used| {
+            let Some((head, length)) = buffers.next() else { return false };
+            let flags = used | if length > 0 { WRITE } else { 0 };
+            ring.set_tail(position, Tail { length, id: head.id, flags });
+            given += 1;
+            true
+        });
+        self.next = self.next.advanced(given, ring.size());
     }
 
     #[inline(always)]

@@ -3,7 +3,6 @@
 //! There are as many buffers as the ring has descriptors, and each is this side's or the device's. Which ones is remembered here: what the
 //! device says of a buffer is believed if it has that buffer, and no longer than the buffer is.
 
-mod names;
 mod packed;
 mod restart;
 mod split;
@@ -12,7 +11,6 @@ use super::collector::Collector;
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::{Descriptor, NEXT, WRITE};
-use names::Names;
 pub(crate) use packed::PackedDriverRing;
 pub(crate) use split::SplitDriverRing;
 
@@ -27,6 +25,12 @@ const NUMBERED_HEADER: u32 = 12;
 
 /// The ring itself, of either format.
 pub(crate) trait DriverRing {
+    /// Takes used buffers, at most so many, as long as `take` says of each that it is one descriptor, and taken. Each is given by its name,
+    /// and how many bytes were written to it.
+    fn take_used(&mut self, most: u16, take: impl FnMut(u32, u32) -> bool) -> Result<(), Broken>
+    where
+        Self: Sized;
+
     /// The next buffer that was used, by its name, and how many bytes were written to it; it stays the next one.
     fn next_used(&mut self) -> Result<Option<(u32, u32)>, Broken>;
 
@@ -38,6 +42,11 @@ pub(crate) trait DriverRing {
 
     /// Makes a part of a buffer available.
     fn post(&mut self, post: Post);
+
+    /// Makes several available.
+    fn post_all(&mut self, posts: impl Iterator<Item = Post>)
+    where
+        Self: Sized;
 
     /// The device may see what was posted.
     fn publish(&mut self);
@@ -95,20 +104,16 @@ struct Mine {
     length: u32,
 }
 
-/// What the device has under a buffer's name.
+/// A part of a buffer that the device has, and what is known of the buffer if it is the first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lent {
-    /// How many parts there are. 0: the device doesn't have it.
+    /// How many parts there are. 0: the device has no buffer of this name.
     parts: u16,
     /// Counts up with each buffer, and wraps.
     stamp: u16,
-}
-
-/// A part of a buffer that the device has.
-#[derive(Clone, Copy, Debug, Default)]
-struct PostedPart {
-    /// Which part is behind it, if one is.
+    /// Which part is behind this one, if one is.
     next: u16,
+    /// Of this part.
     length: u16,
 }
 
@@ -117,18 +122,15 @@ struct PostedPart {
 pub(crate) struct Driver<R> {
     ring: R,
     buffers: Buffers,
-    /// Those that are this side's, in a circle: filled ones, or free ones.
+    /// A circle of all. From `first` to `end` are those that are this side's: filled ones, or free ones. If the device uses them in order, the
+    /// others are those that it has, by their parts, the oldest first: so they stay where they are when they come back.
     mine: Box<[Mine]>,
     first: u16,
     end: u16,
-    /// By names.
+    /// By numbers; a buffer's name is the number of its first part.
     lent: Box<[Lent]>,
     /// The stamp of the next one that is lent.
     stamp: u16,
-    /// By numbers.
-    posted: Box<[PostedPart]>,
-    /// Names of those that the device has, if it is to use them in order.
-    order: Names,
     /// The packet under way: its name, and how many parts were posted.
     open: Option<(u16, u16)>,
     /// So many have to be there before anything goes on.
@@ -147,8 +149,6 @@ impl<R: DriverRing> Driver<R> {
             end: buffers.count,
             lent: vec![Lent::default(); count].into(),
             stamp: 0,
-            posted: vec![PostedPart::default(); count].into(),
-            order: Names::new(buffers.count),
             open: None,
             needed: 0,
         };
@@ -165,9 +165,15 @@ impl<R: DriverRing> Driver<R> {
         self.end.wrapping_sub(self.first)
     }
 
+    /// Where in the circle an index is.
+    #[inline(always)]
+    fn place(&self, index: u16) -> usize {
+        usize::from(index) & (self.mine.len() - 1)
+    }
+
     #[inline(always)]
     fn at(&self, ahead: u16) -> Mine {
-        self.mine[usize::from(self.first.wrapping_add(ahead)) & (self.mine.len() - 1)]
+        self.mine[self.place(self.first.wrapping_add(ahead))]
     }
 
     #[inline(always)]
@@ -179,27 +185,13 @@ impl<R: DriverRing> Driver<R> {
     #[inline]
     fn reap(&mut self, wanted: u16) -> Result<(), Broken> {
         let before = self.end;
-        while self.count_mine() < wanted {
+        loop {
+            self.reap_whole(wanted.saturating_sub(self.count_mine()))?;
+            if self.count_mine() >= wanted {
+                break;
+            }
             let Some((name, length)) = self.ring.next_used()? else { break };
-            if name >= u32::from(self.buffers.count) {
-                return Err(BAD_NUMBER);
-            }
-            if length > self.buffers.room {
-                return Err(BAD_LENGTH);
-            }
-            let name = name as u16;
-            let is_next = !self.buffers.is_in_order || self.order.first() == Some(name);
-            let lent = &mut self.lent[usize::from(name)];
-            if lent.parts == 1 && is_next {
-                lent.parts = 0;
-                if self.buffers.is_in_order {
-                    self.order.skip();
-                }
-                self.put_back(name, length);
-                self.ring.skip_used(1, 1)?;
-            } else {
-                self.take_several(name, length)?;
-            }
+            self.take_several(name, length)?;
         }
         if self.end != before {
             self.ring.acquire();
@@ -207,9 +199,40 @@ impl<R: DriverRing> Driver<R> {
         Ok(())
     }
 
-    /// What is not one buffer of one part, the next in order.
+    /// Takes back buffers of one part, at most so many, up to the first that is not so, or not the next in order.
+    #[inline(always)]
+    fn reap_whole(&mut self, most: u16) -> Result<(), Broken> {
+        let Self { ring, mine, lent, buffers, .. } = self;
+        let Buffers { room, is_in_order, is_filled_by_device, .. } = *buffers;
+        let mut end = self.end;
+        let result = ring.take_used(most, |name, length| {
+            let place = usize::from(end) & (mine.len() - 1);
+            let (Some(lent), Some(mine)) = (lent.get_mut(name as usize), mine.get_mut(place)) else {
+                return false;
+            };
+            let is_next = !is_in_order || u32::from(mine.number) == name;
+            if lent.parts != 1 || !is_next || length > room {
+                return false;
+            }
+            lent.parts = 0;
+            *mine = Mine { number: name as u16, length: if is_filled_by_device { length } else { room } };
+            end = end.wrapping_add(1);
+            true
+        });
+        self.end = end;
+        result
+    }
+
+    /// What is not one buffer of one part, the next in order; or nothing that can be.
     #[cold]
-    fn take_several(&mut self, name: u16, length: u32) -> Result<(), Broken> {
+    fn take_several(&mut self, name: u32, length: u32) -> Result<(), Broken> {
+        if name >= u32::from(self.buffers.count) {
+            return Err(BAD_NUMBER);
+        }
+        if length > self.buffers.room {
+            return Err(BAD_LENGTH);
+        }
+        let name = name as u16;
         let (buffers, descriptors) = if self.buffers.is_in_order {
             self.take_up_to(name, length)?
         } else {
@@ -221,9 +244,8 @@ impl<R: DriverRing> Driver<R> {
     /// All that were made available before this one, and this one. Those that were left out were used whole (sections 2.7.9 and 2.8.9).
     fn take_up_to(&mut self, last: u16, length: u32) -> Result<(u16, u16), Broken> {
         let (mut buffers, mut descriptors) = (0, 0);
-        loop {
-            let name = self.order.first().ok_or(NOT_LENT)?;
-            self.order.skip();
+        while self.count_mine() < self.buffers.count {
+            let name = self.mine[self.place(self.end)].number;
             let length = if name == last { length } else { self.buffers.room };
             buffers += 1;
             descriptors += self.take_back(name, length)?;
@@ -231,6 +253,7 @@ impl<R: DriverRing> Driver<R> {
                 return Ok((buffers, descriptors));
             }
         }
+        Err(NOT_LENT)
     }
 
     /// One buffer with all its parts. Returns how many those are.
@@ -242,30 +265,35 @@ impl<R: DriverRing> Driver<R> {
         let mut number = name;
         for _ in 0..parts {
             self.put_back(number, length);
-            number = self.posted[usize::from(number)].next;
+            number = self.lent[usize::from(number)].next;
         }
         Ok(parts)
     }
 
     /// A part is this side's again. The device has written `length` bytes to it, if it fills any.
-    #[inline(always)]
     fn put_back(&mut self, number: u16, length: u32) {
         let length = if self.buffers.is_filled_by_device { length } else { self.buffers.room };
-        let place = usize::from(self.end) & (self.mine.len() - 1);
+        let place = self.place(self.end);
         self.mine[place] = Mine { number, length };
         self.end = self.end.wrapping_add(1);
     }
 
-    /// Posts the next of this side's as a whole buffer.
+    /// Posts the next of this side's as whole buffers: these numbers and lengths.
     #[inline(always)]
-    fn post_whole(&mut self, length: u32, flags: u16) {
-        let Mine { number, .. } = self.at(0);
-        self.first = self.first.wrapping_add(1);
-        // A buffer has less than 2^16 bytes.
-        self.posted[usize::from(number)] = PostedPart { next: 0, length: length as u16 };
-        let address = self.address(number);
-        self.ring.post(Post { number, name: number, address, length, flags, next: 0 });
-        self.lend(number, 1);
+    fn post_whole(&mut self, buffers: impl Iterator<Item = (u16, u32)>, flags: u16) {
+        let Buffers { address, stride, .. } = self.buffers;
+        let (lent, before) = (&mut *self.lent, self.stamp);
+        let mut stamp = before;
+        self.ring.post_all(buffers.map(|(number, length)| {
+            let lent = &mut lent[usize::from(number)];
+            // A buffer has less than 2^16 bytes; and nothing is behind its only part.
+            (lent.parts, lent.stamp, lent.length) = (1, stamp, length as u16);
+            stamp = stamp.wrapping_add(1);
+            let address = address + u64::from(number) * u64::from(stride);
+            Post { number, name: number, address, length, flags, next: 0 }
+        }));
+        self.first = self.first.wrapping_add(stamp.wrapping_sub(before));
+        self.stamp = stamp;
     }
 
     /// Posts the next of this side's as a part of a buffer.
@@ -274,7 +302,7 @@ impl<R: DriverRing> Driver<R> {
         let Mine { number, .. } = self.at(0);
         self.first = self.first.wrapping_add(1);
         let next = if goes_on { self.at(0).number } else { 0 };
-        self.posted[usize::from(number)] = PostedPart { next, length: length as u16 };
+        self.lent[usize::from(number)] = Lent { parts: 0, stamp: 0, next, length: length as u16 };
         let (name, parts) = self.open.take().map_or((number, 1), |(name, parts)| (name, parts + 1));
         let flags = flags | if goes_on { NEXT } else { 0 };
         self.ring.post(Post { number, name, address: self.address(number), length, flags, next });
@@ -285,14 +313,11 @@ impl<R: DriverRing> Driver<R> {
         self.lend(name, parts);
     }
 
-    /// The device has this buffer.
-    #[inline(always)]
+    /// The device has this buffer, of so many parts.
     fn lend(&mut self, name: u16, parts: u16) {
-        self.lent[usize::from(name)] = Lent { parts, stamp: self.stamp };
+        let lent = &mut self.lent[usize::from(name)];
+        (lent.parts, lent.stamp) = (parts, self.stamp);
         self.stamp = self.stamp.wrapping_add(1);
-        if self.buffers.is_in_order {
-            self.order.push(name);
-        }
     }
 
     /// Over how many buffers the packet is spread that starts so many behind the next one.
@@ -318,10 +343,16 @@ impl<R: DriverRing> Side for Driver<R> {
             self.reap(wanted.max(self.needed))?;
         }
         let count = wanted.min(self.count_mine());
-        let flags = if self.buffers.is_filled_by_device { 0 } else { WRITE };
-        for (ahead, head) in heads[..count.into()].iter_mut().enumerate() {
-            let Mine { number, length } = self.at(ahead as u16);
-            *head = Descriptor { address: self.address(number), length, flags, id: number };
+        let Buffers { address, stride, is_filled_by_device, .. } = self.buffers;
+        let flags = if is_filled_by_device { 0 } else { WRITE };
+        // Up to the circle's end, and from its start.
+        let (start, end) = self.mine.split_at(self.place(self.first));
+        let (now, later) = heads[..count.into()].split_at_mut(end.len().min(count.into()));
+        for (heads, mine) in [(now, end), (later, start)] {
+            for (head, &Mine { number, length }) in heads.iter_mut().zip(mine) {
+                let address = address + u64::from(number) * u64::from(stride);
+                *head = Descriptor { address, length, flags, id: number };
+            }
         }
         Ok(count.into())
     }
@@ -357,13 +388,21 @@ impl<R: DriverRing> Side for Driver<R> {
     fn give_back(&mut self, _id: u16, slots: u16, length: u32, goes_on: bool) {
         if self.buffers.is_filled_by_device {
             for _ in 0..slots {
-                self.post_whole(self.buffers.room, WRITE);
+                self.post_whole(std::iter::once((self.at(0).number, self.buffers.room)), WRITE);
             }
         } else if goes_on || self.open.is_some() {
             self.post_part(length, 0, goes_on);
         } else {
-            self.post_whole(length, 0);
+            self.post_whole(std::iter::once((self.at(0).number, length)), 0);
         }
+    }
+
+    #[inline(always)]
+    fn give_back_whole(&mut self, heads: &[Descriptor], lengths: impl Iterator<Item = u32>) {
+        let Buffers { room, is_filled_by_device, .. } = self.buffers;
+        let lengths = lengths.map(|length| if is_filled_by_device { room } else { length });
+        let flags = if is_filled_by_device { WRITE } else { 0 };
+        self.post_whole(heads.iter().map(|head| head.id).zip(lengths), flags);
     }
 
     #[inline(always)]

@@ -147,9 +147,7 @@ impl Intake {
                         virtio_net::note_hash(packet, *report);
                     }
                 }
-                for head in &self.heads[done..done + packets] {
-                    side.give_back(head.id, 1, 0, false);
-                }
+                side.give_back_whole(&self.heads[done..done + packets], std::iter::repeat(0));
                 (used, done) = (used + packets, done + packets);
                 if noted.count > 0 {
                     note(burst, before, &noted, &self.counters);

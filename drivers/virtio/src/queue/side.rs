@@ -55,6 +55,9 @@ pub(crate) trait Side {
     /// Gives the next buffer back, with so many bytes written to it. `goes_on`: the packet goes on in the one that is given back next.
     fn give_back(&mut self, id: u16, slots: u16, length: u32, goes_on: bool);
 
+    /// Gives back the next of the buffers that were looked at, with so many bytes written to each. Each is one descriptor.
+    fn give_back_whole(&mut self, heads: &[Descriptor], lengths: impl Iterator<Item = u32>);
+
     /// The other side may see what was given back since the last time. Whether it is to be told is asked afterwards.
     fn publish(&mut self);
 

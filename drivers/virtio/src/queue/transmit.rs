@@ -180,11 +180,11 @@ impl Filler {
                     log.buffer(head.address, agreed.header + packet.len());
                 }
             }
-            for (head, packet) in heads[..plain].iter().zip(&burst[done..]) {
-                let length = packet.len();
-                side.give_back(head.id, 1, (agreed.header + length) as u32, false);
-                bytes += length as u64;
-            }
+            let lengths = burst[done..done + plain].iter().map(|packet| {
+                bytes += packet.len() as u64;
+                (agreed.header + packet.len()) as u32
+            });
+            side.give_back_whole(&heads[..plain], lengths);
             packets += plain as u64;
             done += plain;
             if plain == found {

@@ -89,16 +89,44 @@ impl Position {
         }
     }
 
+    /// Goes from here through a ring of `size` as long as `each` says of a place that it is done with, and returns the first that is not.
+    /// Places up to the ring's end are of one turn, so `of_turn` is asked once for all of them.
+    #[inline(always)]
+    pub(crate) fn walk(
+        self,
+        size: u16,
+        of_turn: impl Fn(Self) -> u16,
+        mut each: impl FnMut(Self, u16) -> bool,
+    ) -> Self {
+        let mut position = self;
+        let mut flags = of_turn(position);
+        while each(position, flags) {
+            position.slot += 1;
+            if position.slot >= size {
+                position = position.next_turn();
+                flags = of_turn(position);
+            }
+        }
+        position
+    }
+
+    /// The start of the next turn. A call, so that what is needed once a turn doesn't become instructions for each place.
+    #[cold]
+    #[inline(never)]
+    const fn next_turn(self) -> Self {
+        Self { slot: 0, wrap: !self.wrap }
+    }
+
     /// Whether a descriptor with these flags is available to the device that is here.
     #[inline(always)]
     pub const fn is_available(self, flags: u16) -> bool {
-        (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
+        flags & (AVAILABLE | USED) == self.available_flags()
     }
 
     /// Whether a descriptor with these flags was used, for a driver that is here.
     #[inline(always)]
     pub const fn is_used(self, flags: u16) -> bool {
-        (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) == self.wrap
+        flags & (AVAILABLE | USED) == self.used_flags()
     }
 
     /// The flags of a descriptor that a driver makes available here.

@@ -2,7 +2,7 @@
 
 use super::{DriverRing, Post};
 use crate::queue::side::Broken;
-use crate::ring::packed::{PackedRing, Position, Suppression, Tail};
+use crate::ring::packed::{AVAILABLE, PackedRing, Position, Suppression, Tail, USED};
 use std::sync::atomic::{Ordering, fence};
 
 /// See the [module](self).
@@ -29,6 +29,20 @@ impl PackedDriverRing {
 }
 
 impl DriverRing for PackedDriverRing {
+    #[inline(always)]
+    fn take_used(&mut self, most: u16, mut take: impl FnMut(u32, u32) -> bool) -> Result<(), Broken> {
+        let (ring, mut left) = (self.ring, most);
+        self.used = self.used.walk(ring.size(), Position::used_flags, |position, used| {
+            if left == 0 {
+                return false;
+            }
+            left -= 1;
+            let Tail { length, id, flags } = ring.tail(position);
+            flags & (AVAILABLE | USED) == used && take(id.into(), length)
+        });
+        Ok(())
+    }
+
     #[inline(always)]
     fn next_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
         let Tail { length, id, flags } = self.ring.tail(self.used);
@@ -58,6 +72,24 @@ impl DriverRing for PackedDriverRing {
             self.ring.set_tail(position, tail);
         }
         self.next = position.advanced(1, self.ring.size());
+    }
+
+    #[inline(always)]
+    fn post_all(&mut self, mut posts: impl Iterator<Item = Post>) {
+        if self.held.is_none() {
+            let Some(first) = posts.next() else { return };
+            self.post(first);
+        }
+        let ring = self.ring;
+        self.next = self.next.walk(ring.size(), Position::available_flags, |position, available| {
+            let Some(post) = posts.next() else { return false };
+            ring.set_address(position, post.address);
+            ring.set_tail(
+                position,
+                Tail { length: post.length, id: post.name, flags: post.flags | available },
+            );
+            true
+        });
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! A driver that goes on with another device, when the former one is gone: first [`Driver::settle`], then [`Driver::restart`] in a ring that
 //! is all zero again.
 
-use super::{Driver, DriverRing, Lent, Post, PostedPart};
+use super::{Driver, DriverRing, Lent, Post};
 use crate::memory::Addresses;
 use crate::queue::side::Broken;
 use crate::ring::{NEXT, WRITE};
@@ -16,7 +16,7 @@ impl<R: DriverRing> Driver<R> {
         for _ in 0..self.unfinished(addresses)? {
             self.end = self.end.wrapping_sub(1);
             let number = self.at(self.count_mine()).number;
-            self.posted[usize::from(number)] = PostedPart { next: 0, length: self.buffers.room as u16 };
+            self.lent[usize::from(number)].length = self.buffers.room as u16;
             self.lend(number, 1);
         }
         Ok(())
@@ -44,20 +44,25 @@ impl<R: DriverRing> Driver<R> {
         // The oldest first: the counter has come farthest since.
         lent.sort_unstable_by_key(|(_, lent)| lent.stamp.wrapping_sub(self.stamp));
         self.ring = ring;
-        self.order.clear();
         self.needed = 0;
         self.ring.want_events(false);
+        let mut place = self.end;
         for (name, Lent { parts, .. }) in lent {
-            self.post_again(name, parts);
+            self.post_again(name, parts, place);
+            place = place.wrapping_add(parts);
         }
         self.ring.publish();
         self
     }
 
-    fn post_again(&mut self, name: u16, parts: u16) {
+    /// Posts a buffer of so many parts, which are put into the circle from `place` on.
+    fn post_again(&mut self, name: u16, parts: u16, place: u16) {
         let mut number = name;
-        for behind in (0..parts).rev() {
-            let PostedPart { next, length } = self.posted[usize::from(number)];
+        for taken in 0..parts {
+            let behind = parts - 1 - taken;
+            let place = self.place(place.wrapping_add(taken));
+            self.mine[place].number = number;
+            let Lent { next, length, .. } = self.lent[usize::from(number)];
             let kind = if self.buffers.is_filled_by_device { WRITE } else { 0 };
             let flags = kind | if behind > 0 { NEXT } else { 0 };
             let address = self.address(number);

@@ -35,9 +35,10 @@ impl SplitDriverRing {
     }
 }
 
-impl DriverRing for SplitDriverRing {
+impl SplitDriverRing {
+    /// How many used entries are there; it looks for more if none was seen.
     #[inline(always)]
-    fn next_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
+    fn used_entries(&mut self) -> Result<u16, Broken> {
         if self.used == self.seen {
             self.seen = self.ring.used_index();
             // No more than were made available.
@@ -46,7 +47,35 @@ impl DriverRing for SplitDriverRing {
                 return Err(BAD_INDEX);
             }
         }
-        Ok((self.used != self.seen).then(|| self.ring.used_entry(self.used)))
+        Ok(self.seen.wrapping_sub(self.used))
+    }
+}
+
+impl DriverRing for SplitDriverRing {
+    #[inline(always)]
+    fn take_used(&mut self, most: u16, mut take: impl FnMut(u32, u32) -> bool) -> Result<(), Broken> {
+        let mut left = most;
+        while left > 0 {
+            let there = self.used_entries()?.min(left);
+            let start = self.used;
+            for ahead in 0..there {
+                let (name, length) = self.ring.used_entry(start.wrapping_add(ahead));
+                if !take(name, length) {
+                    return Ok(());
+                }
+                self.used = start.wrapping_add(ahead + 1);
+            }
+            if there == 0 {
+                break;
+            }
+            left -= there;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn next_used(&mut self) -> Result<Option<(u32, u32)>, Broken> {
+        Ok((self.used_entries()? > 0).then(|| self.ring.used_entry(self.used)))
     }
 
     #[inline(always)]
@@ -72,6 +101,13 @@ impl DriverRing for SplitDriverRing {
         if flags & NEXT == 0 {
             self.ring.set_available_entry(self.next, name);
             self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    #[inline(always)]
+    fn post_all(&mut self, posts: impl Iterator<Item = Post>) {
+        for post in posts {
+            self.post(post);
         }
     }
 
