@@ -125,7 +125,7 @@ impl Tracer {
         }
         ports.sort_unstable();
         ports.dedup();
-        format!("there is no such port: packets come in by {}", ports.join(", "))
+        format!("packets come in by no such port, but by {}", ports.join(", "))
     }
 }
 

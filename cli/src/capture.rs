@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     count: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum SeenName {
     /// What comes in.
     In,
@@ -99,7 +99,7 @@ Examples:
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // A mistake in it is told before anybody is asked.
     arguments.filter.parse::<Filter>()?;
-    arguments.check_files()?;
+    arguments.check()?;
     let request = CaptureRequest {
         ports: arguments.ports.clone(),
         see: arguments.see.iter().map(|seen| seen.seen()).collect(),
@@ -117,7 +117,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let capturing: Capturing = client.ask(&request)?;
     let mut output = arguments.open()?;
     for Captured { lane, port, seen } in &capturing.points {
-        messages::note(format_args!("capturing at {port} of {lane}: {}", seen_word(*seen)));
+        // What a lane drops has come in by any port.
+        let place = if port == "lane" { lane.clone() } else { format!("{port} of {lane}") };
+        messages::note(format_args!("capturing at {place}: {}", seen_word(*seen)));
     }
     let stream = client.into_stream();
     copy(stream, &mut *output, &signals)
@@ -149,7 +151,7 @@ impl Arguments {
         self.file_size.is_some() || self.file_seconds.is_some()
     }
 
-    fn check_files(&self) -> anyhow::Result<()> {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.files.is_none() || self.is_in_several_files(),
             "--files needs --file-size or --file-seconds: when the next file is to begin"
@@ -157,6 +159,10 @@ impl Arguments {
         ensure!(
             !self.is_in_several_files() || self.write != Path::new("-"),
             "standard output is no name for several files: say one with -w, or leave out --file-size and --file-seconds"
+        );
+        ensure!(
+            self.reasons.is_empty() || self.see.is_empty() || self.see.contains(&SeenName::Drop),
+            "--reason is about packets that are dropped: add drop to --see"
         );
         Ok(())
     }

@@ -25,7 +25,10 @@ const LONGEST_LINE: u64 = 2 * LONGEST_FRAME as u64 + 1_024;
 /// How long a lane may take to say what it would do: on a busy machine its turn may come late.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait for a lane's answer before looking again.
+/// How long to wait for buffers of a pool that is short of them.
+const BUFFER_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long to wait for a lane's answer, or a buffer, before looking again.
 const REST: Duration = Duration::from_millis(1);
 
 /// Traces of several lanes on their way to a client.
@@ -122,9 +125,18 @@ fn answer_frame(line: &[u8], turn: &Turn, doors: &[Door], pool: &Pool) -> Result
     let door = doors.iter().find(|door| frame.port.as_ref().is_none_or(|port| is_of(&door.port, port)));
     let door = door.ok_or_else(|| {
         let names: Vec<&str> = doors.iter().map(|door| door.port.as_str()).collect();
-        format!("there is no such port: packets come in by {}", names.join(", "))
+        format!("packets come in by no such port, but by {}", names.join(", "))
     })?;
-    let packet = packet(&frame.bytes()?, pool)?;
+    let bytes = frame.bytes()?;
+    let began = Instant::now();
+    // Where buffers are short, one is free now and then.
+    let packet = loop {
+        match packet(&bytes, pool)? {
+            Some(packet) => break packet,
+            None if began.elapsed() > BUFFER_PATIENCE || turn.is_ending() => return Err(no_buffer(pool)),
+            None => std::thread::sleep(REST),
+        }
+    };
     let mut reader = door.graph.rehearse(vec![(door.input, packet)]);
     let began = Instant::now();
     loop {
@@ -139,29 +151,29 @@ fn answer_frame(line: &[u8], turn: &Turn, doors: &[Door], pool: &Pool) -> Result
     }
 }
 
-/// A packet with these bytes, in as many buffers as it needs.
-fn packet(bytes: &[u8], pool: &Pool) -> Result<Packet, String> {
+fn no_buffer(pool: &Pool) -> String {
+    format!("pool {} has no free buffer; with --config, frames get a pool of their own", pool.name())
+}
+
+/// A packet with these bytes, in as many buffers as it needs; `None` if they are not free.
+fn packet(bytes: &[u8], pool: &Pool) -> Result<Option<Packet>, String> {
     if bytes.len() > LONGEST_FRAME {
         return Err(format!("a frame has at most {LONGEST_FRAME} bytes"));
     }
-    let take = || pool.take().ok_or_else(|| "the pool has no free buffer".to_owned());
     let mut segments = VecDeque::new();
     let mut rest = bytes;
     while !rest.is_empty() || segments.is_empty() {
-        let mut segment = take()?;
+        let Some(mut segment) = pool.take() else { return Ok(None) };
         let (now, later) = rest.split_at(rest.len().min(segment.tailroom()));
         segment.fill(now).map_err(|error| error.to_string())?;
         segments.push_back(segment);
         rest = later;
     }
-    let mut packet = match segments.pop_front() {
-        Some(first) => first,
-        None => take()?,
-    };
+    let Some(mut packet) = segments.pop_front() else { return Ok(None) };
     for segment in segments {
         packet.chain(segment).map_err(|_| "the frame needs too many buffers".to_owned())?;
     }
-    Ok(packet)
+    Ok(Some(packet))
 }
 
 /// What would become of a frame that came in by a port of a pipeline that nobody runs.
@@ -179,8 +191,9 @@ pub fn rehearse(
     let input = inputs.find(|(_, name)| port.is_none_or(|port| is_of(name, port)));
     let (input, _) = input.ok_or_else(|| {
         let names: Vec<&str> = super::request::inputs(&graph).map(|(_, name)| name).collect();
-        format!("there is no such port: packets come in by {}", names.join(", "))
+        format!("packets come in by no such port, but by {}", names.join(", "))
     })?;
-    let trace = pipeline.rehearse(input, packet(frame, pool)?);
+    let packet = packet(frame, pool)?.ok_or_else(|| no_buffer(pool))?;
+    let trace = pipeline.rehearse(input, packet);
     Ok(TracedPacket::new("lane0", &graph, &trace, None))
 }
