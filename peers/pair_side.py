@@ -164,10 +164,13 @@ THEIRS = {
     "driver": "net_virtio_user0,path={socket},queue_size=256",
     "driver-packed": "net_virtio_user0,path={socket},queue_size=256,packed_vq=1",
 }
-# What testpmd's driver needs to look at descriptors by vectors, where it can: not at all with in-order use of split rings.
-VECTORIZED = {
-    "driver": ",in_order=0,mrg_rxbuf=0,vectorized=1",
-    "driver-packed": ",in_order=1,mrg_rxbuf=0,vectorized=1",
+# Other ways to use testpmd's driver. It looks at descriptors by vectors where it can: not at all with in-order use of split rings. Of arguments that are
+# there twice, the last counts.
+VARIANTS = {
+    ("vectorized", "driver"): ",in_order=0,mrg_rxbuf=0,vectorized=1",
+    ("vectorized", "driver-packed"): ",in_order=1,mrg_rxbuf=0,vectorized=1",
+    ("1024", "driver"): ",queue_size=1024",
+    ("1024", "driver-packed"): ",queue_size=1024",
 }
 
 
@@ -213,11 +216,10 @@ def main():
     socket = os.path.join(work, "link.sock")
 
     def program(name, cpu, bench, mode, end):
-        kind, _, copies = name.partition("-")
+        kind, _, variant = name.partition("-")
         if kind == "warmlane":
-            return Warmlane(cpu, warmlane, bench, OURS[end].format(socket=socket, copies=copies or "copy"), length)
-        vectorized = VECTORIZED.get(end, "") if copies == "vectorized" else ""
-        return Testpmd(cpu, mode, THEIRS[end].format(socket=socket) + vectorized, pages, length)
+            return Warmlane(cpu, warmlane, bench, OURS[end].format(socket=socket, copies=variant or "copy"), length)
+        return Testpmd(cpu, mode, THEIRS[end].format(socket=socket) + VARIANTS.get((variant, end), ""), pages, length)
 
     ways = [("port-send", "txonly"), ("port-receive", "rxonly")]
     if link.startswith("pvp"):

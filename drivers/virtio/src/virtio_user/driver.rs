@@ -16,7 +16,7 @@ impl Driver for VirtioUserDriver {
         "socket" "PATH|@NAME": "the control socket; @NAME has no file";
         "role" "client|server": "connect to the socket, or make it; without it, client";
         "queues" "COUNT": "pairs of rings, if the back end has as many; without it, one for each lane";
-        "ring-size" "DESCRIPTORS": "of each ring, a power of two from 64 to 32768; without it, 256";
+        "ring-size" "DESCRIPTORS": "of each ring, a power of two from 64 to 32768; without it, 1024";
         "packed" "true|false": "packed rings; without it, false: split ones";
         "mergeable" "true|false": "let packets be spread over several buffers, if the back end can; without \
             it, true";
