@@ -8,7 +8,7 @@ use crate::drops::{LONGEST_PACKET, ReceiveDrop};
 use crate::lent::POOL_REGION;
 use crate::ring::{Descriptor, NEXT, Ring};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use warmlane_mem::{BURST_CAPACITY, Burst, METADATA_BYTES, Packet, Region, Span};
+use warmlane_mem::{Burst, METADATA_BYTES, Packet, Region, Span};
 use warmlane_sys::prefetch::prefetch_write_at;
 
 /// In a descriptor's region: the server keeps its buffer, and gives none for it.
@@ -19,6 +19,9 @@ const CREDIT: u32 = 4;
 
 /// How many packets ahead headers are fetched.
 const AHEAD: u16 = 8;
+
+/// Descriptors that are looked at together. Lists of buffers are no longer, for they are filled with zeros each time.
+pub(crate) const AT_ONCE: usize = 64;
 
 /// Segments of a packet, at most.
 const MOST_PIECES: u16 = 255;
@@ -202,10 +205,10 @@ impl Exchange {
     /// Frees what `count` descriptors of sent packets from `first` on have in them now.
     #[inline]
     pub(crate) fn take_back(&self, ring: Ring, first: u16, count: u16) -> Result<(), NotTheirs> {
-        let mut back = [0; BURST_CAPACITY];
+        let mut back = [0; AT_ONCE];
         let (mut at, mut left) = (first, count);
         while left > 0 {
-            let now = left.min(BURST_CAPACITY as u16);
+            let now = left.min(AT_ONCE as u16);
             self.fetch_headers(ring, at, now);
             let (mut got, mut outcome) = (0, Ok(()));
             for number in 0..now {
@@ -318,11 +321,11 @@ impl Exchange {
         waiting: u16,
         mut dropped: impl FnMut(ReceiveDrop, Option<&Packet>),
     ) -> Result<(u16, u64), NotTheirs> {
-        let mut spare = [0; BURST_CAPACITY];
+        let mut spare = [0; AT_ONCE];
         let (mut done, mut bytes) = (0, 0);
         while done < waiting && burst.space() > 0 {
             let (at, left) = (first.wrapping_add(done), waiting - done);
-            let wanted = burst.space().min(usize::from(left)).min(BURST_CAPACITY);
+            let wanted = burst.space().min(usize::from(left)).min(AT_ONCE);
             let (have, funds) = self.funds(&mut spare[..wanted]);
             let mut paid = spare[..have].iter();
             let pay = |index| self.pay(ring, index, paid.next());
@@ -373,7 +376,7 @@ impl Exchange {
     }
 
     /// Sends packets that lie in the client's memory with their buffers, from the front of the burst up to the first that isn't of one such buffer, and no
-    /// more than `room`; the buffers that were posted are ours now. Returns how many, and their bytes.
+    /// more than `room` or [`AT_ONCE`]; the buffers that were posted are ours now. Returns how many, and their bytes.
     #[inline]
     pub(crate) fn send(
         &self,
@@ -382,8 +385,8 @@ impl Exchange {
         first: u16,
         room: u16,
     ) -> Result<(u16, u64), NotTheirs> {
-        let mut posted = [0; BURST_CAPACITY];
-        let limit = usize::from(room).min(BURST_CAPACITY).min(burst.len());
+        let mut posted = [0; AT_ONCE];
+        let limit = usize::from(room).min(AT_ONCE).min(burst.len());
         let (mut count, mut bytes, mut outcome) = (0, 0, Ok(()));
         self.fetch_headers(ring, first, limit as u16);
         self.region.packets_into_raw(burst, limit, |_, span| {

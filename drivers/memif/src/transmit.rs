@@ -2,6 +2,7 @@
 
 use crate::control::Membership;
 use crate::drops::{LONGEST_PACKET, TransmitDrop};
+use crate::exchange::AT_ONCE;
 use crate::lent::{BAD_INDEX, NOT_THEIRS, Sent};
 use crate::link::{Buffers, Connection, Handover, OwnBuffers, RingLink};
 use crate::region::PeerMemory;
@@ -135,14 +136,21 @@ fn pass_on(
     (next, room): (&mut u16, &mut u16),
 ) -> (u64, u64) {
     let Some(exchange) = &connection.exchange else { return (0, 0) };
-    if let Ok((count, bytes)) = exchange.send(burst, ring, *next, *room) {
+    let (mut packets, mut bytes) = (0, 0);
+    loop {
+        let Ok((count, length)) = exchange.send(burst, ring, *next, *room) else {
+            connection.break_off(NOT_THEIRS);
+            break;
+        };
         *next = next.wrapping_add(count);
         *room -= count;
-        (count.into(), bytes)
-    } else {
-        connection.break_off(NOT_THEIRS);
-        (0, 0)
+        packets += u64::from(count);
+        bytes += length;
+        if usize::from(count) < AT_ONCE {
+            break;
+        }
     }
+    (packets, bytes)
 }
 
 /// Copies packets from the front of the burst. Returns how many went, and their bytes.
