@@ -4,7 +4,7 @@
 //! queues [`while_watched`], and a watcher gets each such packet. As long as nobody does, that is one look at a flag for each drop, and
 //! nothing for packets that aren't dropped.
 
-use std::cell::{Cell, RefCell};
+use scoped_tls::scoped_thread_local;
 use std::sync::Arc;
 use warmlane_counters::{DropCounters, DropReason, Reason};
 use warmlane_mem::Packet;
@@ -19,43 +19,27 @@ pub trait DropWatcher: Send + Sync {
     fn dropped_frame(&self, reason: &'static DropReason, frame: &[u8], port: Option<u16>);
 }
 
-struct Watched {
-    watcher: Arc<dyn DropWatcher>,
-    port: Option<u16>,
+/// A queue's watcher.
+pub struct Watch {
+    /// Who is shown what the queue drops.
+    pub watcher: Arc<dyn DropWatcher>,
+    /// The number of a receive queue's port; what a transmit queue drops has it already.
+    pub port: Option<u16>,
 }
 
-thread_local! {
-    // By itself, so that a drop which nobody watches doesn't have the thread register what is to be freed at its end.
-    static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    static WATCHED: RefCell<Option<Watched>> = const { RefCell::new(None) };
+scoped_thread_local! {
+    static WATCHED: Watch
 }
 
-/// Does something with a queue, while this watcher is shown what the queue drops. `port` is the number of a receive queue's port; what a
-/// transmit queue drops has it already.
-pub fn while_watched<T>(watcher: &Arc<dyn DropWatcher>, port: Option<u16>, work: impl FnOnce() -> T) -> T {
-    /// Ends it, even if a queue panics.
-    struct End(Option<Watched>);
-    impl Drop for End {
-        fn drop(&mut self) {
-            let before = self.0.take();
-            IS_WATCHED.set(before.is_some());
-            // The thread's own end, where it has none any more.
-            let _ = WATCHED.try_with(|watched| watched.replace(before));
-        }
-    }
-    let new = Watched { watcher: Arc::clone(watcher), port };
-    let _end = End(WATCHED.try_with(|watched| watched.replace(Some(new))).ok().flatten());
-    IS_WATCHED.set(true);
-    work()
+/// Does something with a queue, while its watcher is shown what the queue drops.
+#[inline]
+pub fn while_watched<T>(watch: &Watch, work: impl FnOnce() -> T) -> T {
+    WATCHED.set(watch, work)
 }
 
 #[cold]
 fn show(show: impl FnOnce(&dyn DropWatcher, Option<u16>)) {
-    let _ = WATCHED.try_with(|watched| {
-        if let Some(Watched { watcher, port }) = &*watched.borrow() {
-            show(&**watcher, *port);
-        }
-    });
+    WATCHED.with(|Watch { watcher, port }| show(&**watcher, *port));
 }
 
 /// Counts dropped packets, and shows them to whoever captures drops.
@@ -82,7 +66,7 @@ impl<R: Reason> CountDropped<R> for DropCounters<R> {
     #[inline]
     fn count_packets(&self, reason: R, packets: &[Packet]) {
         self.count(reason, packets.len() as u64);
-        if IS_WATCHED.get()
+        if WATCHED.is_set()
             && let Some(reason) = R::ALL.get(reason.index())
         {
             show(|watcher, port| watcher.dropped(reason, packets, port));
@@ -100,7 +84,7 @@ impl<R: Reason> CountDropped<R> for DropCounters<R> {
     #[inline]
     fn count_frame(&self, reason: R, frame: &[u8]) {
         self.count(reason, 1);
-        if IS_WATCHED.get()
+        if WATCHED.is_set()
             && let Some(reason) = R::ALL.get(reason.index())
         {
             show(|watcher, port| watcher.dropped_frame(reason, frame, port));
@@ -155,8 +139,9 @@ mod tests {
         let (drops, seen) = (DropCounters::new(), Arc::new(Seen::default()));
         let watcher: Arc<dyn DropWatcher> = seen.clone();
         drops.count_packet(Why::So, &packet);
-        while_watched(&watcher, Some(3), || drops.count_packet(Why::So, &packet));
-        while_watched(&watcher, None, || drops.count_frame(Why::So, b"a frame"));
+        let watch = |port| Watch { watcher: Arc::clone(&watcher), port };
+        while_watched(&watch(Some(3)), || drops.count_packet(Why::So, &packet));
+        while_watched(&watch(None), || drops.count_frame(Why::So, b"a frame"));
         drops.count_frame(Why::So, b"another");
         let expected = [("so", vec![7; 60], Some(3)), ("so", b"a frame".to_vec(), None)];
         assert_eq!(*seen.0.lock().unwrap(), expected);
@@ -167,14 +152,14 @@ mod tests {
     fn a_watcher_within_another_ends_with_its_own_queue_and_with_a_panic() {
         let (drops, outer, inner) =
             (DropCounters::new(), Arc::new(Seen::default()), Arc::new(Seen::default()));
-        let (watch_outer, watch_inner): (Arc<dyn DropWatcher>, Arc<dyn DropWatcher>) =
-            (outer.clone(), inner.clone());
-        while_watched(&watch_outer, None, || {
-            while_watched(&watch_inner, None, || drops.count_frame(Why::So, b"1"));
+        let watch = |seen: &Arc<Seen>| Watch { watcher: seen.clone(), port: None };
+        let (watch_outer, watch_inner) = (watch(&outer), watch(&inner));
+        while_watched(&watch_outer, || {
+            while_watched(&watch_inner, || drops.count_frame(Why::So, b"1"));
             drops.count_frame(Why::So, b"2");
         });
         assert_eq!((outer.count(), inner.count()), (1, 1));
-        let panics = || while_watched(&watch_outer, None, || panic!("a queue that panics"));
+        let panics = || while_watched(&watch_outer, || panic!("a queue that panics"));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         drops.count_frame(Why::So, b"3");
         assert_eq!(outer.count(), 1);

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warmlane_counters::{Counter, CounterView};
 use warmlane_mem::{Burst, Packet, Pool};
-use warmlane_port::watched::{DropWatcher, while_watched};
+use warmlane_port::watched::{DropWatcher, Watch, while_watched};
 use warmlane_port::{
     DropReason, QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitOffloads, TransmitQueue,
 };
@@ -23,8 +23,7 @@ impl ShownDrops {
     /// What is shown while `work` calls queues.
     pub fn during<T>(port: Option<u16>, work: impl FnOnce() -> T) -> (T, Vec<Shown>) {
         let shown = Arc::new(Self::default());
-        let watcher: Arc<dyn DropWatcher> = shown.clone();
-        let done = while_watched(&watcher, port, work);
+        let done = while_watched(&Watch { watcher: shown.clone(), port }, work);
         let shown = std::mem::take(&mut *shown.lock());
         (done, shown)
     }

@@ -1,6 +1,6 @@
 //! How a lane hears of what it is to show: probes, traces, rehearsals, what stages take.
 
-use super::queues::{New, Watch, change_receive, change_transmit};
+use super::queues::{New, change_receive, change_transmit};
 use super::{Point, Probe, ProbeConfig, ProbeReader, Reminder};
 use crate::ends::Input;
 use crate::graph::{Graph, Node};
@@ -11,6 +11,7 @@ use crate::trace::{Follower, Rehearsal, TraceConfig, TraceReader, follow_stage};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use warmlane_mem::Packet;
+use warmlane_port::watched::Watch;
 use warmlane_sync::ring::RingError;
 
 /// Probes at one point, usually.

@@ -3,21 +3,14 @@
 use super::Probe;
 use crate::trace::{Follower, end_received, end_transmitted, followed};
 use std::any::Any;
-use std::sync::Arc;
 use warmlane_mem::Burst;
-use warmlane_port::watched::{DropWatcher, while_watched};
+use warmlane_port::watched::{Watch, while_watched};
 use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue, as_inner_queue};
 
-/// Who is shown what a queue drops.
-pub(super) struct Watch {
-    pub(super) watcher: Arc<dyn DropWatcher>,
-    /// The number of a receive queue's port.
-    pub(super) port: Option<u16>,
-}
-
+#[inline(always)]
 fn watched<T>(watch: Option<&Watch>, work: impl FnOnce() -> T) -> T {
     match watch {
-        Some(Watch { watcher, port }) => while_watched(watcher, *port, work),
+        Some(watch) => while_watched(watch, work),
         None => work(),
     }
 }
