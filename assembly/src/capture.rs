@@ -9,7 +9,7 @@ mod request;
 mod stream;
 
 pub use filter::{Filter, FilterError};
-pub use request::{CaptureRequest, Captured, Capturing, Seen};
+pub use request::{CaptureRequest, Captured, Capturing, Seen, WHOLE_LANE};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

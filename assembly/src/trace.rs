@@ -125,7 +125,7 @@ impl Tracer {
         }
         ports.sort_unstable();
         ports.dedup();
-        format!("packets come in by no such port, but by {}", ports.join(", "))
+        format!("packets don't come in by that port, but by {}", ports.join(", "))
     }
 }
 

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use warmlane::assembly::Signals;
-use warmlane::assembly::capture::{CaptureRequest, Captured, Capturing, Filter, Seen};
+use warmlane::assembly::capture::{CaptureRequest, Captured, Capturing, Filter, Seen, WHOLE_LANE};
 
 /// Capture packets of a running instance, also those that the kernel never sees, and those that are dropped.
 ///
@@ -117,8 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let capturing: Capturing = client.ask(&request)?;
     let mut output = arguments.open()?;
     for Captured { lane, port, seen } in &capturing.points {
-        // What a lane drops has come in by any port.
-        let place = if port == "lane" { lane.clone() } else { format!("{port} of {lane}") };
+        let place = if port == WHOLE_LANE { lane.clone() } else { format!("{port} of {lane}") };
         messages::note(format_args!("capturing at {place}: {}", seen_word(*seen)));
     }
     let stream = client.into_stream();

@@ -176,7 +176,7 @@ fn a_ring_of_files_has_the_newest_packets_and_each_file_is_whole() {
 }
 
 #[test]
-fn files_need_to_know_when_the_next_begins_and_names() {
+fn options_that_do_not_go_together_are_refused() {
     let (_turn, directory, forwarder) = forwarder_beside_others();
     let file = directory.path().join("none.pcapng");
     let refused = Process::run(&mut capture(&forwarder, &file, &["--files", "3"]), SHORT);
@@ -185,6 +185,9 @@ fn files_need_to_know_when_the_next_begins_and_names() {
     assert_refused(&to_pipe, &["standard output"]);
     let odd = Process::run(&mut capture(&forwarder, &file, &["--file-size", "3 blocks"]), SHORT);
     assert_misused(&odd, &["KiB"]);
+    let of_no_drop = ["--see", "in", "--reason", "no-route"];
+    let without_drops = Process::run(&mut capture(&forwarder, &file, &of_no_drop), SHORT);
+    assert_refused(&without_drops, &["add drop to --see"]);
     assert!(!file.exists());
     forwarder.finish();
 }

@@ -250,10 +250,10 @@ fn what_would_become_of_frames_is_said_and_does_not_happen() {
     assert_eq!(said.matches("=> ").count(), 2, "{said}");
 
     for (arguments, parts) in [
-        (&[socket, "--inject", file, "--port", "south"][..], &["no such port", "west"][..]),
+        (&[socket, "--inject", file, "--port", "south"][..], &["by that port", "west"][..]),
         (&[socket, "--inject", file, "--filter", "tcp"], &["has no such frames"]),
         (&[socket, "--inject", "none.pcap"], &["none.pcap"]),
-        (&[socket, "--port", "south"], &["no such port", "west"]),
+        (&[socket, "--port", "south"], &["by that port", "west"]),
         (&[socket, "--filter", "udp prot 53"], &["prot"]),
     ] {
         assert_refused(&Process::run(&mut trace(arguments), SHORT), parts);

@@ -5,6 +5,9 @@ use warmlane_lane::{Edge, Graph, Node, Point};
 
 use crate::asked::parse;
 
+/// What stands for a port where a lane's drops are captured, which have come in by any port.
+pub const WHOLE_LANE: &str = "lane";
+
 /// A request for a capture: `{"ask":"capture", ...}`. All fields but `ask` may be left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,7 +185,7 @@ impl CaptureRequest {
             }
         }
         if sees(Seen::Drop) && (self.ports.is_empty() || ports(graph).any(has)) {
-            points.push((Seen::Drop, "lane".to_owned(), Point::Drops));
+            points.push((Seen::Drop, WHOLE_LANE.to_owned(), Point::Drops));
         }
         points
     }

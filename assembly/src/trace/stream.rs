@@ -125,7 +125,7 @@ fn answer_frame(line: &[u8], turn: &Turn, doors: &[Door], pool: &Pool) -> Result
     let door = doors.iter().find(|door| frame.port.as_ref().is_none_or(|port| is_of(&door.port, port)));
     let door = door.ok_or_else(|| {
         let names: Vec<&str> = doors.iter().map(|door| door.port.as_str()).collect();
-        format!("packets come in by no such port, but by {}", names.join(", "))
+        format!("packets don't come in by that port, but by {}", names.join(", "))
     })?;
     let bytes = frame.bytes()?;
     let began = Instant::now();
@@ -191,7 +191,7 @@ pub fn rehearse(
     let input = inputs.find(|(_, name)| port.is_none_or(|port| is_of(name, port)));
     let (input, _) = input.ok_or_else(|| {
         let names: Vec<&str> = super::request::inputs(&graph).map(|(_, name)| name).collect();
-        format!("packets come in by no such port, but by {}", names.join(", "))
+        format!("packets don't come in by that port, but by {}", names.join(", "))
     })?;
     let packet = packet(frame, pool)?.ok_or_else(|| no_buffer(pool))?;
     let trace = pipeline.rehearse(input, packet);
