@@ -41,8 +41,10 @@ impl<'a, T: Copy, P: Exclusive, C: Side> Reservation<'a, T, P, C> {
     where
         T: Default,
     {
-        for offset in 0..self.count().min(unused) {
-            self.write(offset, &[T::default()]);
+        let some = [T::default(); 64];
+        let count = self.count().min(unused);
+        for offset in (0..count).step_by(some.len()) {
+            self.write(offset, some.get(..count - offset).unwrap_or(&some));
         }
     }
 

@@ -21,7 +21,7 @@ use crate::graph::Node;
 use crate::probe::{Filter, Reminder};
 
 pub(crate) use follow::Follower;
-pub(crate) use queues::{end_received, end_transmitted, followed};
+pub(crate) use queues::{end_received, transmit_followed};
 pub(crate) use rehearse::Rehearsal;
 pub(crate) use stage::{behind_followers, follow_stage};
 

@@ -56,8 +56,6 @@ struct Mark {
 pub(crate) struct Staged<'a> {
     copies: Option<Reservation<'a, u8, warmlane_sync::side::Single, warmlane_sync::side::Single>>,
     marks: &'a [Mark],
-    /// The ring had no space for the first, so that none was even marked.
-    is_full: bool,
     left: &'a mut u32,
     one_in: u32,
     counters: &'a ProbeCounters,
@@ -93,27 +91,62 @@ impl Probe {
         self.ring.is_disconnected()
     }
 
-    /// Copies what is wanted of these, as far as there is space. Nothing is looked at but the sample; without a filter not even that while the
-    /// ring is full, as it is behind a reader that has stopped.
+    /// Copies what is wanted of packets, however many, of which none comes again.
+    #[inline]
+    pub(crate) fn show(&mut self, packets: &[Packet], cause: Option<Cause<'_>>) {
+        if self.looks_at(packets, cause) {
+            self.show_sample(packets, cause);
+        } else {
+            self.pass(packets.len());
+        }
+    }
+
+    #[inline(never)]
+    fn show_sample(&mut self, packets: &[Packet], cause: Option<Cause<'_>>) {
+        for packets in packets.chunks(BURST_CAPACITY) {
+            self.stage(packets, cause).commit(packets.len());
+        }
+    }
+
+    /// Whether any of these is to be looked at: one of the sample is among them. Without a filter none is while the ring is full, as it is
+    /// behind a reader that has stopped.
+    #[inline]
+    pub(crate) fn looks_at(&mut self, packets: &[Packet], cause: Option<Cause<'_>>) -> bool {
+        let Some(first) = packets.get(self.left as usize - 1) else { return false };
+        self.filter.is_some() || {
+            let size = self.size(first, cause);
+            self.ring.reserve_bulk(size).is_some()
+        }
+    }
+
+    /// Counts so many packets that it doesn't look at.
+    #[inline]
+    pub(crate) fn pass(&mut self, count: usize) {
+        let (due, left) = passed(self.left, self.one_in, count);
+        self.left = left;
+        if due > 0 {
+            self.counters.missed().add(due);
+        }
+    }
+
+    /// How many bytes a copy takes.
+    fn size(&self, packet: &Packet, cause: Option<Cause<'_>>) -> usize {
+        HEADER + cause.map_or(0, |cause| cause.name().len()) + packet.packet_length().min(self.snap_length)
+    }
+
+    /// Copies what is wanted of these, as far as there is space: of more than [`BURST_CAPACITY`], only so many.
     pub(crate) fn stage<'a>(&'a mut self, packets: &[Packet], cause: Option<Cause<'_>>) -> Staged<'a> {
         let packets = packets.get(..BURST_CAPACITY).unwrap_or(packets);
         let name = cause.as_ref().map_or(&[][..], Cause::name);
         let port = cause.and_then(|cause| cause.port);
-        let size = |packet: &Packet| HEADER + name.len() + packet.packet_length().min(self.snap_length);
-        let first = packets.get(self.left as usize - 1);
-        let is_full =
-            self.filter.is_none() && first.is_some_and(|first| self.ring.reserve_bulk(size(first)).is_none());
-        if first.is_none() || is_full {
-            let (left, one_in, counters) = (&mut self.left, self.one_in, &self.counters);
-            return Staged { copies: None, marks: &[], is_full, left, one_in, counters };
-        }
         let (mut due, mut all) = (0, 0);
         let mut index = self.left as usize - 1;
         while let Some(packet) = packets.get(index) {
+            let size = self.size(packet, cause);
             if self.filter.as_ref().is_none_or(|filter| filter(packet.data(), packet.packet_length()))
                 && let Some(mark) = self.marks.get_mut(due)
             {
-                *mark = Mark { index, size: size(packet), end: 0, is_missed: false };
+                *mark = Mark { index, size, end: 0, is_missed: false };
                 all += mark.size;
                 due += 1;
             }
@@ -149,7 +182,7 @@ impl Probe {
             mark.end = end;
         }
         let (left, one_in, counters) = (&mut self.left, self.one_in, &self.counters);
-        Staged { copies, marks, is_full, left, one_in, counters }
+        Staged { copies, marks, left, one_in, counters }
     }
 
     /// Copies a dropped frame that is in no packet, if it is wanted.
@@ -195,11 +228,7 @@ fn copy(packet: &Packet, count: usize, mut each: impl FnMut(usize, &[u8])) {
 impl Staged<'_> {
     /// Puts the copies of the first `count` packets in; the others have stayed where they were, and come again.
     pub(crate) fn commit(self, count: usize) {
-        let (due, left) = passed(*self.left, self.one_in, count);
-        *self.left = left;
-        if self.is_full && due > 0 {
-            self.counters.missed().add(due);
-        }
+        *self.left = passed(*self.left, self.one_in, count).1;
         let due = self.marks.partition_point(|mark| mark.index < count);
         let Some((last, others)) = self.marks.get(..due).and_then(<[Mark]>::split_last) else { return };
         let missed = others.iter().chain([last]).filter(|mark| mark.is_missed).count();
@@ -216,9 +245,12 @@ impl Staged<'_> {
 
 /// How many of so many packets are due, if the first `left` of them end with one and then one in so many is, and how many are left
 /// behind them until the next.
+#[inline]
 const fn passed(left: u32, one_in: u32, count: usize) -> (u64, u32) {
     match count.checked_sub(left as usize) {
         None => (0, left - count as u32),
+        // Most who want all don't pay for a division.
+        Some(beyond) if one_in == 1 => (1 + beyond as u64, 1),
         Some(beyond) => {
             let one_in_usize = one_in as usize;
             (1 + (beyond / one_in_usize) as u64, one_in - (beyond % one_in_usize) as u32)
@@ -243,11 +275,8 @@ impl Watcher {
 
     fn show(&self, cause: Cause<'_>, packets: &[Packet]) {
         let Shown { probes, followers } = &mut *self.lock();
-        // A probe looks at no more at once.
-        for packets in packets.chunks(BURST_CAPACITY) {
-            for probe in &mut *probes {
-                probe.stage(packets, Some(cause)).commit(packets.len());
-            }
+        for probe in probes {
+            probe.show(packets, Some(cause));
         }
         for follower in followers {
             follower.lock().drop_all(cause.reason, packets);

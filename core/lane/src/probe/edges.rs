@@ -29,16 +29,9 @@ impl EdgeProbe {
     /// Copies what has come to the line since.
     fn look(&mut self, waiting: &[Packet]) {
         if let Some(seen) = self.seen {
-            show(&mut self.probe, waiting.get(seen..).unwrap_or_default());
+            self.probe.show(waiting.get(seen..).unwrap_or_default(), None);
             self.seen = Some(waiting.len());
         }
-    }
-}
-
-fn show(probe: &mut Probe, packets: &[Packet]) {
-    // A probe looks at no more at once.
-    for packets in packets.chunks(warmlane_mem::BURST_CAPACITY) {
-        probe.stage(packets, None).commit(packets.len());
     }
 }
 
@@ -64,7 +57,7 @@ impl EdgeProbes {
             match edge.line.map(|line| lines.get(line)) {
                 Some(Some(line)) => edge.look(&line.burst),
                 Some(None) => {}
-                None => show(&mut edge.probe, left),
+                None => edge.probe.show(left, None),
             }
             edge.seen = None;
         }

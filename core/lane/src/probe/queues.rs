@@ -1,7 +1,7 @@
 //! Queues in front of a port's that show what passes, and what those drop.
 
 use super::Probe;
-use crate::trace::{Follower, end_received, end_transmitted, followed};
+use crate::trace::{Follower, end_received, transmit_followed};
 use std::any::Any;
 use warmlane_mem::Burst;
 use warmlane_port::watched::{Watch, while_watched};
@@ -30,9 +30,11 @@ impl ReceiveQueue for ProbedReceive {
         let count = watched(self.watch.as_ref(), || self.queue.receive(burst));
         let received = burst.get(before..).unwrap_or_default();
         for probe in &mut self.probes {
-            probe.stage(received, None).commit(count);
+            probe.show(received, None);
         }
-        end_received(&self.followers, received);
+        if !self.followers.is_empty() {
+            end_received(&self.followers, received);
+        }
         count
     }
 
@@ -54,11 +56,19 @@ pub(super) struct ProbedTransmit {
 
 impl TransmitQueue for ProbedTransmit {
     fn transmit(&mut self, burst: &mut Burst) -> usize {
-        let found = followed(&self.followers, burst);
-        let Self { queue, probes, watch, .. } = self;
-        let taken = watched(watch.as_ref(), || transmit(probes, &mut **queue, burst));
-        end_transmitted(&self.followers, &found, taken);
-        taken
+        let Self { queue, probes, followers, watch } = self;
+        let mut work = |burst: &mut Burst| {
+            if probes.iter_mut().any(|probe| probe.looks_at(burst, None)) {
+                return transmit(probes, &mut **queue, burst);
+            }
+            let taken = queue.transmit(burst);
+            for probe in probes.iter_mut() {
+                probe.pass(taken);
+            }
+            taken
+        };
+        let mut watched = |burst: &mut Burst| watched(watch.as_ref(), || work(burst));
+        if followers.is_empty() { watched(burst) } else { transmit_followed(followers, burst, &mut watched) }
     }
 
     fn flush(&mut self) {
@@ -91,6 +101,7 @@ impl Drop for ProbedTransmit {
 }
 
 /// Copies are made before packets go, and count once they have gone.
+#[inline(never)]
 fn transmit(probes: &mut [Probe], queue: &mut dyn TransmitQueue, burst: &mut Burst) -> usize {
     let Some((probe, others)) = probes.split_first_mut() else { return queue.transmit(burst) };
     let staged = probe.stage(burst, None);

@@ -1,9 +1,10 @@
 //! What is seen of packets that are followed where they come in and leave.
 
 use super::Follower;
-use warmlane_mem::{BufferId, Packet};
+use warmlane_mem::{BufferId, Burst, Packet};
 
 /// Packets have come in.
+#[inline(never)]
 pub(crate) fn end_received(followers: &[(usize, Follower)], received: &[Packet]) {
     for (input, follower) in followers {
         let mut following = follower.lock();
@@ -13,9 +14,14 @@ pub(crate) fn end_received(followers: &[(usize, Follower)], received: &[Packet])
     }
 }
 
-/// Which packets of a burst are followed, before a queue takes some, and by whom.
-pub(crate) fn followed(followers: &[(usize, Follower)], burst: &[Packet]) -> Vec<(usize, BufferId)> {
-    let mut found = Vec::new();
+/// Has packets sent by a queue, which says how many it has taken.
+#[inline(never)]
+pub(crate) fn transmit_followed(
+    followers: &[(usize, Follower)],
+    burst: &mut Burst,
+    transmit: &mut dyn FnMut(&mut Burst) -> usize,
+) -> usize {
+    let mut found: Vec<(usize, BufferId)> = Vec::new();
     for (_, follower) in followers {
         let following = follower.lock();
         if following.is_busy() {
@@ -23,14 +29,11 @@ pub(crate) fn followed(followers: &[(usize, Follower)], burst: &[Packet]) -> Vec
             found.extend(here.map(|(place, packet)| (place, packet.id())));
         }
     }
-    found
-}
-
-/// The first `taken` packets have been taken.
-pub(crate) fn end_transmitted(followers: &[(usize, Follower)], found: &[(usize, BufferId)], taken: usize) {
+    let taken = transmit(burst);
     for (_, id) in found.iter().filter(|(place, _)| *place < taken) {
         for (output, follower) in followers {
             follower.lock().sent(*id, *output);
         }
     }
+    taken
 }
