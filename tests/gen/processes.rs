@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 use warmlane_system_tests::{LONG, SHORT, turn};
+use warmlane_testkit::exchange::until;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::testpmd::Testpmd;
 use warmlane_testkit::{Report, requirements};
@@ -30,6 +31,28 @@ fn check(ports: &[&str]) {
     assert_eq!((count(&result, "sent"), count(received, "packets")), (PACKETS, PACKETS), "{result:#}");
     for wrong in ["lost", "duplicated", "reordered", "corrupted", "stale", "foreign"] {
         assert_eq!(count(received, wrong), 0, "{wrong}: {result:#}");
+    }
+}
+
+/// Who makes a socket and waits at it for a peer that doesn't come is ended by the first signal.
+#[test]
+fn a_signal_ends_who_waits_for_a_peer() {
+    for (command, to) in
+        [("gen run --to 198.51.100.2 --to-mac 02:00:00:00:00:01 --both", ""), ("forward --port", "east=")]
+    {
+        for driver in ["memif", "vhost"] {
+            let directory = tempfile::tempdir().unwrap();
+            let socket = directory.path().join("socket");
+            let path = socket.to_str().unwrap();
+            let role = if driver == "memif" { ",role=server" } else { "" };
+            let mut start = Command::new(warmlane());
+            start.args(command.split_whitespace()).arg(format!("{to}{driver}:{path}{role},wait=3600"));
+            let process = Process::spawn(&mut start);
+            until("a socket", || socket.exists());
+            process.signal("TERM");
+            let status = process.finish(SHORT).status;
+            assert!(!status.success(), "{command} {driver}: {status}");
+        }
     }
 }
 
