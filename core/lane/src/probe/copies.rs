@@ -13,6 +13,9 @@ use warmlane_sync::spsc::{self, Producer};
 use warmlane_sync::zero_copy::Reservation;
 use warmlane_sys::{clock, tracepoints};
 
+/// So many packets of the sample pass unlooked at once the ring is full: there is no space for many copies soon.
+const PAUSE: u64 = 256;
+
 /// Copies packets into a ring.
 pub(crate) struct Probe {
     ring: Producer<u8>,
@@ -21,6 +24,8 @@ pub(crate) struct Probe {
     one_in: u32,
     /// Packets until the next one of the sample, which is the last of them.
     left: u32,
+    /// Packets of the sample that aren't looked at, because the ring was full.
+    pause: u64,
     counters: ProbeCounters,
     marks: Box<[Mark; BURST_CAPACITY]>,
 }
@@ -70,6 +75,7 @@ impl Probe {
             snap_length: config.snap_length,
             one_in,
             left: one_in,
+            pause: 0,
             counters: ProbeCounters::new(),
             marks: Box::new([Mark::default(); BURST_CAPACITY]),
         }
@@ -109,14 +115,18 @@ impl Probe {
     }
 
     /// Whether any of these is to be looked at: one of the sample is among them. Without a filter none is while the ring is full, as it is
-    /// behind a reader that has stopped.
+    /// behind a reader that has stopped, and none of the next [`PAUSE`].
     #[inline]
     pub(crate) fn looks_at(&mut self, packets: &[Packet], cause: Option<Cause<'_>>) -> bool {
         let Some(first) = packets.get(self.left as usize - 1) else { return false };
-        self.filter.is_some() || {
-            let size = self.size(first, cause);
-            self.ring.reserve_bulk(size).is_some()
+        if self.filter.is_some() {
+            return true;
         }
+        let size = self.size(first, cause);
+        if self.pause == 0 && self.ring.reserve_bulk(size).is_none() {
+            self.pause = PAUSE;
+        }
+        self.pause == 0
     }
 
     /// Counts so many packets that it doesn't look at.
@@ -125,6 +135,7 @@ impl Probe {
         let (due, left) = passed(self.left, self.one_in, count);
         self.left = left;
         if due > 0 {
+            self.pause = self.pause.saturating_sub(due);
             self.counters.missed().add(due);
         }
     }
