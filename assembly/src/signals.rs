@@ -13,6 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     stop: Arc<AtomicBool>,
+    /// The next SIGINT or SIGTERM ends the process.
+    ends_at_once: Arc<AtomicBool>,
     report: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
 }
@@ -25,8 +27,9 @@ impl Signals {
     pub fn catch() -> io::Result<Self> {
         let signals = Self::default();
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.stop))?;
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&signals.ends_at_once))?;
             signal_hook::flag::register(signal, Arc::clone(&signals.stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&signals.ends_at_once))?;
         }
         signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
         Ok(signals)
@@ -38,6 +41,15 @@ impl Signals {
     /// What the system says.
     pub fn catch_reload(&self) -> io::Result<()> {
         signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload)).map(|_| ())
+    }
+
+    /// Does something that may wait for somebody else, such as to open a port whose peer isn't there yet. Meanwhile the first SIGINT or SIGTERM ends
+    /// the process at once.
+    pub fn while_opening<T>(&self, open: impl FnOnce() -> T) -> T {
+        self.ends_at_once.store(true, Ordering::Relaxed);
+        let opened = open();
+        self.ends_at_once.store(self.is_stopped(), Ordering::Relaxed);
+        opened
     }
 
     /// Sleeps for this long, or until this thread handles a signal: the main thread does, unless it blocks them.

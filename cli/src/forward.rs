@@ -56,11 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.explain {
         return explain(&config, drivers, arguments.run.json);
     }
+    let signals = Signals::catch()?;
     let socket = arguments.control.open("forward")?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let (ports, follower) = open_ports(&config, drivers, &pool)?;
-    // A signal ends what waits for a port's peer at once.
-    let signals = Signals::catch()?;
+    let (ports, follower) = signals.while_opening(|| open_ports(&config, drivers, &pool))?;
     let idle = arguments.idle.policy()?;
     if let Some(note) = arguments.idle.note() {
         messages::note(note);

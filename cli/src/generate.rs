@@ -14,6 +14,7 @@ mod trial;
 mod values;
 
 use crate::control_socket::{ControlSocket, ControlSocketFlags, Services};
+use warmlane::assembly::Signals;
 use warmlane::counters::Registry;
 use warmlane::functions::generator::Tester;
 use warmlane::mem::Pool;
@@ -61,14 +62,15 @@ Examples (each command's --help has more):
     warmlane gen replay capture.pcap --transmit packet:eth0 --speed 2";
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let signals = Signals::catch()?;
     let socket = arguments.control.open("gen")?;
     match &arguments.command {
-        Command::Run(arguments) => arguments.run(socket),
-        Command::Soak(arguments) => arguments.run(socket),
-        Command::Replay(arguments) => arguments.run(socket),
-        Command::Rfc2544(arguments) => arguments.run(socket),
-        Command::Mlrsearch(arguments) => arguments.run(socket),
-        Command::SelfTest(arguments) => self_test::run(arguments, socket),
+        Command::Run(arguments) => arguments.run(&signals, socket),
+        Command::Soak(arguments) => arguments.run(&signals, socket),
+        Command::Replay(arguments) => arguments.run(&signals, socket),
+        Command::Rfc2544(arguments) => arguments.run(&signals, socket),
+        Command::Mlrsearch(arguments) => arguments.run(&signals, socket),
+        Command::SelfTest(arguments) => self_test::run(arguments, &signals, socket),
     }
 }
 

@@ -78,6 +78,7 @@ pub(super) fn receive(
 impl Ends {
     fn run(&self, end: DownstreamEnd, socket: ControlSocket) -> anyhow::Result<()> {
         let group = self.group.read()?;
+        let signals = Signals::catch()?;
         let pool = Pool::new(&PoolConfig { buffers: self.buffers, ..PoolConfig::default() })?;
         let settings = [("from", &self.from), ("to", &self.to)]
             .map(|(name, driver)| PortSettings { name: name.to_owned(), driver: driver.clone() });
@@ -85,10 +86,8 @@ impl Ends {
         let mut opener = Opener::new(&pool, 1);
         let [from, to] = &settings;
         let mtu = Some(u32::from(group.tunnel.mtu));
-        let from = opener.open_for(from, mtu, Direction::Receive)?;
-        let to = opener.open_for(to, mtu, Direction::Transmit)?;
-        // A signal ends what waits for a port's peer at once.
-        let signals = Signals::catch()?;
+        let from = signals.while_opening(|| opener.open_for(from, mtu, Direction::Receive))?;
+        let to = signals.while_opening(|| opener.open_for(to, mtu, Direction::Transmit))?;
         let assembly = Assembly::downstream(end, &group, pool, [from, to], self.idle.policy()?)?;
         let _service = socket.serve_assembly(&assembly)?;
         run::print_notes(&assembly);

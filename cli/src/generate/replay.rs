@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use warmlane::assembly::Signals;
 use warmlane::drivers::pcap::{PcapError, read_frames};
 use warmlane::functions::generator::TrialConfig;
 use warmlane::functions::generator::control::{Endpoints, Recording, Rewrite};
@@ -70,8 +71,8 @@ Examples:
 const LONG: Duration = Duration::from_secs(86_400 * 365);
 
 impl Arguments {
-    pub(super) fn run(&self, socket: ControlSocket) -> anyhow::Result<()> {
-        send(&self.trial()?, &self.ports, socket, &self.result, report::text)
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
+        send(&self.trial()?, &self.ports, (signals, socket), &self.result, report::text)
     }
 
     fn trial(&self) -> anyhow::Result<TrialConfig> {

@@ -52,8 +52,7 @@ struct SelfTest {
     paced: Vec<TrialResult>,
 }
 
-pub(super) fn run(arguments: &Arguments, socket: ControlSocket) -> anyhow::Result<()> {
-    let signals = Signals::catch()?;
+pub(super) fn run(arguments: &Arguments, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
     let Arguments { traffic, duration, pace, output } = arguments;
     let config = if traffic.is_default() { TrafficFlags::random_source()? } else { traffic.read(true)? };
     let plan = Arc::new(config.profile.plan()?);

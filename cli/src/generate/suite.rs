@@ -181,7 +181,7 @@ impl GoalName {
 }
 
 impl Rfc2544Arguments {
-    pub(super) fn run(&self, socket: ControlSocket) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let asked = |test| self.tests.is_empty() || self.tests.contains(&test);
         let latency = asked(Rfc2544Test::Latency);
         let tests = [
@@ -199,7 +199,7 @@ impl Rfc2544Arguments {
             bail!("--step is about frame-loss: add it to --test");
         }
         let usual = SuiteConfig::default();
-        self.method.run(socket, true, |config| SuiteConfig {
+        self.method.run((signals, socket), true, |config| SuiteConfig {
             tests,
             latency_trials: self.repetitions.unwrap_or(usual.latency_trials),
             loss_step: self.step.unwrap_or(usual.loss_step),
@@ -210,9 +210,9 @@ impl Rfc2544Arguments {
 }
 
 impl MlrsearchArguments {
-    pub(super) fn run(&self, socket: ControlSocket) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let goals = |width| self.goals.iter().map(|goal| goal.goal(self.method.duration, width)).collect();
-        self.method.run(socket, false, |config| SuiteConfig {
+        self.method.run((signals, socket), false, |config| SuiteConfig {
             tests: vec![Test::Mlrsearch],
             goals: goals(config.width),
             ..config
@@ -224,7 +224,7 @@ impl MethodFlags {
     /// Runs what `complete` makes of the flags that both methods have.
     fn run(
         &self,
-        socket: ControlSocket,
+        (signals, socket): (&Signals, ControlSocket),
         has_sizes: bool,
         complete: impl FnOnce(SuiteConfig) -> SuiteConfig,
     ) -> anyhow::Result<()> {
@@ -253,9 +253,7 @@ impl MethodFlags {
         let pattern = self.pattern.or(pattern).unwrap_or(PatternName::Constant);
         let mut base = self.trial.trial(longest, pattern);
         base.settle = self.settle;
-        let ports = ports::open(&self.ports.clone().into(), &base.plan)?;
-        // A signal ends what waits for a port's peer at once.
-        let signals = &Signals::catch()?;
+        let ports = signals.while_opening(|| ports::open(&self.ports.clone().into(), &base.plan))?;
         let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
         let _service = super::serve(socket, &tester, &ports.pool)?;
         let (progress, shown) = (self.result.output.progress(), self.result.output.shows_progress());

@@ -167,20 +167,20 @@ impl RateFlags {
 }
 
 impl RunArguments {
-    pub(super) fn run(&self, socket: ControlSocket) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let Config { profile, rate, pattern } = self.traffic.read(!self.unsigned)?;
         let trial = self.rate.trial(Arc::new(profile.plan()?), (rate, pattern), &self.trial)?;
         let trial = TrialConfig { duration: self.duration.unwrap_or(TRIAL), count: self.count, ..trial };
-        send(&trial, &self.ports, socket, &self.result, report::text)
+        send(&trial, &self.ports, (signals, socket), &self.result, report::text)
     }
 }
 
 impl SoakArguments {
-    pub(super) fn run(&self, socket: ControlSocket) -> anyhow::Result<()> {
+    pub(super) fn run(&self, signals: &Signals, socket: ControlSocket) -> anyhow::Result<()> {
         let Config { profile, rate, pattern } = self.traffic.read(true)?;
         let trial = self.rate.trial(Arc::new(profile.plan()?), (rate, pattern), &self.trial)?;
         let trial = TrialConfig { duration: self.duration, ..trial };
-        send(&trial, &self.ports.clone().into(), socket, &self.result, report::soak)
+        send(&trial, &self.ports.clone().into(), (signals, socket), &self.result, report::soak)
     }
 }
 
@@ -188,13 +188,11 @@ impl SoakArguments {
 pub(super) fn send(
     trial: &TrialConfig,
     ports: &PortFlags,
-    socket: ControlSocket,
+    (signals, socket): (&Signals, ControlSocket),
     flags: &ResultFlags,
     text: impl FnOnce(&TrialResult) -> String,
 ) -> anyhow::Result<()> {
-    let ports = ports::open(ports, &trial.plan)?;
-    // A signal ends what waits for a port's peer at once.
-    let signals = Signals::catch()?;
+    let ports = signals.while_opening(|| ports::open(ports, &trial.plan))?;
     let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
     let _service = super::serve(socket, &tester, &ports.pool)?;
     let mut progress = flags.output.progress();
