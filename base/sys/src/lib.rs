@@ -7,7 +7,7 @@
 //!   ([`event`]), pauses without a system call ([`mod@rest`]).
 //! - Devices: memory and registers in order ([`device_order`]).
 //! - Time and power: the cycle counter ([`clock`]), frequency ([`frequency`]), energy ([`energy`]).
-//! - Work: with vector instructions ([`vector`], [`mod@copy`], [`mod@sum`]), random numbers ([`random`]).
+//! - Work: with vector instructions ([`vector`], [`mod@copy`], [`mod@sum`], [`bit_matrix`]), random numbers ([`random`]).
 //!
 //! Promises: nothing here needs privileges; what isn't available is an error that names the remedy, or a fallback that says so. A
 //! missing file under `/sys` or `/proc` (in containers or small virtual machines) is a missing value, never a failure. The crates above
@@ -35,6 +35,7 @@
 
 pub mod affinity;
 pub mod barrier;
+pub mod bit_matrix;
 pub mod cgroup;
 pub mod clock;
 pub mod copy;

@@ -1,12 +1,15 @@
 //! The Toeplitz hash, by which network cards spread flows over queues (receive-side scaling, RSS).
 //!
 //! Each one among the bits of the input adds, without carries, the 32 bits of the key that begin at its place. What the 256 values
-//! of a byte add is computed beforehand for every byte of the input, so that a hash takes one lookup a byte.
+//! of a byte add is computed beforehand for every byte of the input, so that a hash takes one lookup a byte. A burst of them is a
+//! product of bits for processors that have such a thing ([`warmlane_sys::bit_matrix`]).
 //!
 //! The input is what Microsoft's specification says ("RSS hashing types"): source address, destination address and, for TCP and UDP,
 //! source port and destination port, all as they are on the wire.
 
 use std::net::IpAddr;
+
+use warmlane_sys::bit_matrix::{self, BitMatrix};
 
 use crate::Flow;
 
@@ -14,7 +17,7 @@ use crate::Flow;
 pub const KEY_LENGTH: usize = 40;
 
 /// Bytes of the longest input: two IPv6 addresses and two ports.
-pub const LONGEST_INPUT: usize = 36;
+pub const LONGEST_INPUT: usize = bit_matrix::LONGEST_INPUT;
 
 /// The key of Microsoft's verification suite, which most cards start with.
 pub const MICROSOFT_KEY: [u8; KEY_LENGTH] = [
@@ -51,6 +54,8 @@ pub const SYMMETRIC_KEY: [u8; KEY_LENGTH] = {
 pub struct Toeplitz {
     /// By place and value of a byte.
     tables: Box<[[u32; 256]; LONGEST_INPUT]>,
+    /// The same for many inputs at once.
+    matrix: BitMatrix,
 }
 
 impl Toeplitz {
@@ -66,7 +71,8 @@ impl Toeplitz {
                 *entry = bits.fold(0, |hash, bit| hash ^ (window >> (8 - bit)) as u32);
             }
         }
-        Self { tables }
+        let matrix = BitMatrix::new(|place, bit| tables[place][1 << bit]);
+        Self { tables, matrix }
     }
 
     /// The hash of an input, whose first [`LONGEST_INPUT`] bytes count: `[u8; 8]` or `[u8; 32]` for addresses, `[u8; 12]` or
@@ -79,7 +85,8 @@ impl Toeplitz {
     /// The hashes of as many inputs as there is room for.
     #[inline]
     pub fn hash_burst<const BYTES: usize>(&self, inputs: &[[u8; BYTES]], hashes: &mut [u32]) {
-        for (hash, input) in hashes.iter_mut().zip(inputs) {
+        let done = self.matrix.multiply(inputs, hashes);
+        for (hash, input) in hashes.iter_mut().zip(inputs).skip(done) {
             *hash = self.hash(input);
         }
     }
@@ -122,6 +129,7 @@ mod tests {
     use super::*;
     use crate::IpProtocol;
     use proptest::prelude::*;
+    use warmlane_sys::random::Random;
 
     /// Microsoft's definition, bit for bit: the key moves one to the left for every bit of the input.
     fn reference(key: &[u8; KEY_LENGTH], input: &[u8]) -> u32 {
@@ -131,6 +139,15 @@ mod tests {
             hash ^= (at..at + 32).fold(0_u32, |window, at| window << 1 | u32::from(bit(key, at)));
         }
         hash
+    }
+
+    /// As one by one, and no more of them than there is space for.
+    fn same_hashes<const BYTES: usize>(toeplitz: &Toeplitz, inputs: &[[u8; LONGEST_INPUT]], space: usize) {
+        let inputs: Vec<[u8; BYTES]> = inputs.iter().map(|input| *input.first_chunk().unwrap()).collect();
+        let mut hashes = vec![7; space];
+        toeplitz.hash_burst(&inputs, &mut hashes);
+        let expected = inputs.iter().map(|input| toeplitz.hash(input)).chain(std::iter::repeat(7));
+        assert_eq!(hashes, expected.take(space).collect::<Vec<_>>(), "{BYTES} bytes");
     }
 
     #[test]
@@ -180,6 +197,20 @@ mod tests {
             let mut hashes = [1; 3];
             toeplitz.hash_burst(&[*short, [0; 12]], &mut hashes);
             prop_assert_eq!(hashes, [reference(&key, short), 0, 1]);
+        }
+
+        #[test]
+        fn bursts_have_the_same_hashes(key: [u8; 32], more: [u8; 8], seed: u64, count in 0_usize..70, space in 0_usize..70) {
+            let key: [u8; KEY_LENGTH] = *[&key[..], &more].concat().first_chunk().unwrap();
+            let toeplitz = Toeplitz::new(&key);
+            let mut random = Random::new(seed);
+            let inputs: Vec<[u8; LONGEST_INPUT]> =
+                (0..count).map(|_| std::array::from_fn(|_| random.bits() as u8)).collect();
+            same_hashes::<8>(&toeplitz, &inputs, space);
+            same_hashes::<12>(&toeplitz, &inputs, space);
+            same_hashes::<20>(&toeplitz, &inputs, space);
+            same_hashes::<32>(&toeplitz, &inputs, space);
+            same_hashes::<36>(&toeplitz, &inputs, space);
         }
 
         #[test]
