@@ -81,10 +81,10 @@ fn is_available() -> bool {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m512i, _mm_loadu_si128, _mm512_castsi128_si512, _mm512_gf2p8affine_epi64_epi8,
-        _mm512_loadu_si512, _mm512_mask_broadcast_i32x4, _mm512_maskz_loadu_epi8, _mm512_permutexvar_epi8,
-        _mm512_setzero_si512, _mm512_shuffle_i64x2, _mm512_storeu_si512, _mm512_unpackhi_epi32,
-        _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
+        __m512i, _mm_loadu_si128, _mm512_castsi128_si512, _mm512_gf2p8affine_epi64_epi8, _mm512_loadu_si512,
+        _mm512_mask_broadcast_i32x4, _mm512_maskz_loadu_epi8, _mm512_permutexvar_epi8, _mm512_setzero_si512,
+        _mm512_shuffle_i64x2, _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+        _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
     };
 
     use super::{GROUP, LANE, LANES, LONGEST_INPUT, Matrices};
@@ -133,7 +133,12 @@ mod x86 {
                 let rest = BYTES % LANE / LANES;
                 if rest > 0 {
                     // The last 16 bytes, some of which were added already.
-                    add(&mut sums, &lanes(group, BYTES - LANE), &quads[BYTES / LANES - rest..BYTES / LANES], LANES - rest);
+                    add(
+                        &mut sums,
+                        &lanes(group, BYTES - LANE),
+                        &quads[BYTES / LANES - rest..BYTES / LANES],
+                        LANES - rest,
+                    );
                 }
             }
             store(sums, products);
@@ -156,7 +161,8 @@ mod x86 {
     fn lanes<const BYTES: usize>(inputs: &[[u8; BYTES]; GROUP], start: usize) -> [__m512i; 4] {
         std::array::from_fn(|four| {
             let part = |input: usize| {
-                let bytes: &[u8; LANE] = inputs[4 * four + input][start..].first_chunk().unwrap_or(&[0; LANE]);
+                let bytes: &[u8; LANE] =
+                    inputs[4 * four + input][start..].first_chunk().unwrap_or(&[0; LANE]);
                 // SAFETY: reads the 16 bytes of the array, at any address.
                 unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
             };

@@ -23,6 +23,18 @@ pub fn little_endian(bytes: &[u8]) -> u64 {
     if bytes.len() <= SHORT { by_words(bytes) } else { long(bytes) }
 }
 
+/// The same of bytes that are copied on the way, as many as both have.
+#[inline]
+pub fn copy(to: &mut [u8], from: &[u8]) -> u64 {
+    let count = to.len().min(from.len());
+    let (to, from) = (&mut to[..count], &from[..count]);
+    if count <= SHORT {
+        to.copy_from_slice(from);
+        return by_words(from);
+    }
+    long_copy(to, from)
+}
+
 /// A kernel, for more than a few bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
@@ -57,22 +69,50 @@ impl Kernel {
         match self {
             Self::Portable => portable(bytes),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `of` chooses this only where the processor has AVX2.
-            Self::Avx2 => unsafe { x86::avx2(bytes) },
+            // SAFETY: `of` chooses this only where the processor has AVX2. Nothing is copied.
+            Self::Avx2 => unsafe { x86::avx2::<false>(bytes, std::ptr::null_mut()) },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `of` chooses this only where the processor has AVX-512 F, BW and VNNI.
-            Self::Avx512 => unsafe { x86::avx512(bytes) },
+            // SAFETY: `of` chooses this only where the processor has AVX-512 F, BW and VNNI. Nothing is copied.
+            Self::Avx512 => unsafe { x86::avx512::<false>(bytes, std::ptr::null_mut()) },
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             // SAFETY: `of` chooses this only where the processor has NEON.
             Self::Neon => unsafe { arm::neon(bytes) },
+        }
+    }
+
+    /// Copies bytes to as many others, and sums them up.
+    #[inline]
+    fn copy(self, to: &mut [u8], from: &[u8]) -> u64 {
+        assert_eq!(to.len(), from.len(), "as many bytes");
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as in `sum`; and there is space for all of them.
+            Self::Avx2 => unsafe { x86::avx2::<true>(from, to.as_mut_ptr()) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as in `sum`; and there is space for all of them.
+            Self::Avx512 => unsafe { x86::avx512::<true>(from, to.as_mut_ptr()) },
+            _ => {
+                to.copy_from_slice(from);
+                self.sum(to)
+            }
         }
     }
 }
 
 #[inline(never)]
 fn long(bytes: &[u8]) -> u64 {
+    detected().sum(bytes)
+}
+
+#[inline(never)]
+fn long_copy(to: &mut [u8], from: &[u8]) -> u64 {
+    detected().copy(to, from)
+}
+
+#[inline]
+fn detected() -> Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    KERNEL.get_or_init(|| Kernel::of(simd::detected())).sum(bytes)
+    *KERNEL.get_or_init(|| Kernel::of(simd::detected()))
 }
 
 /// 64 bits at a time, in one chain of carries for every 64 bytes.
@@ -159,18 +199,30 @@ mod x86 {
     use std::arch::x86_64::{
         _mm_add_epi32, _mm_cvtsi128_si32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_castsi256_si128,
         _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi16,
-        _mm256_setzero_si256, _mm256_xor_si256, _mm512_add_epi32, _mm512_dpwssd_epi32, _mm512_loadu_si512,
-        _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi32, _mm512_set1_epi16, _mm512_setzero_si512,
-        _mm512_xor_si512,
+        _mm256_setzero_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm512_add_epi32, _mm512_dpwssd_epi32,
+        _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8, _mm512_reduce_add_epi32,
+        _mm512_set1_epi16, _mm512_setzero_si512, _mm512_storeu_si512, _mm512_xor_si512,
     };
 
     use super::{PIECE, add, by_words, unbiased};
 
+    /// # Safety
+    /// If it is to `COPY`, the bytes can be written to `to`, and they are elsewhere.
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn avx2(bytes: &[u8]) -> u64 {
+    pub(super) unsafe fn avx2<const COPY: bool>(bytes: &[u8], to: *mut u8) -> u64 {
         let (bias, ones) = (_mm256_set1_epi16(i16::MIN), _mm256_set1_epi16(1));
-        // SAFETY: reads the 32 bytes of the array, at any address.
-        let load = |bytes: &[u8; 32]| unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
+        let place = |at: *const u8| {
+            to.wrapping_byte_offset(at.addr().wrapping_sub(bytes.as_ptr().addr()).cast_signed())
+        };
+        let load = |bytes: &[u8; 32]| {
+            // SAFETY: reads the 32 bytes of the array, at any address.
+            let vector = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) };
+            if COPY {
+                // SAFETY: the caller's; the place is as far from the first as these bytes are.
+                unsafe { _mm256_storeu_si256(place(bytes.as_ptr()).cast(), vector) };
+            }
+            vector
+        };
         let pairs = |bytes| _mm256_madd_epi16(_mm256_xor_si256(load(bytes), bias), ones);
         let mut total = 0;
         for piece in bytes.chunks(PIECE) {
@@ -192,26 +244,50 @@ mod x86 {
             let half = _mm_add_epi32(half, _mm_shuffle_epi32::<0b1011_0001>(half));
             total = add(total, unbiased(_mm_cvtsi128_si32(half), words.len() * 16));
             total = add(total, by_words(rest));
+            if COPY {
+                // SAFETY: as above.
+                unsafe { rest.as_ptr().copy_to_nonoverlapping(place(rest.as_ptr()), rest.len()) };
+            }
         }
         total
     }
 
+    /// # Safety
+    /// As of [`avx2`].
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn avx512(bytes: &[u8]) -> u64 {
+    pub(super) unsafe fn avx512<const COPY: bool>(bytes: &[u8], to: *mut u8) -> u64 {
         // Without the loop, the usual case takes fewer instructions.
         if bytes.len() <= PIECE {
-            return avx512_piece(bytes);
+            // SAFETY: the caller's.
+            return unsafe { avx512_piece::<COPY>(bytes, to) };
         }
-        bytes.chunks(PIECE).fold(0, |total, piece| add(total, avx512_piece(piece)))
+        let pieces = bytes.chunks(PIECE).enumerate();
+        // SAFETY: the caller's, for each piece where it is among the bytes.
+        let sums = pieces
+            .map(|(number, piece)| unsafe { avx512_piece::<COPY>(piece, to.wrapping_add(number * PIECE)) });
+        sums.fold(0, add)
     }
 
     /// Up to [`PIECE`] bytes.
+    ///
+    /// # Safety
+    /// As of [`avx2`].
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,bmi1,bmi2,lzcnt,popcnt")]
     #[inline]
-    fn avx512_piece(bytes: &[u8]) -> u64 {
+    unsafe fn avx512_piece<const COPY: bool>(bytes: &[u8], to: *mut u8) -> u64 {
         let (bias, ones) = (_mm512_set1_epi16(i16::MIN), _mm512_set1_epi16(1));
-        // SAFETY: reads the 64 bytes of the array, at any address.
-        let load = |bytes: &[u8; 64]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+        let place = |at: *const u8| {
+            to.wrapping_byte_offset(at.addr().wrapping_sub(bytes.as_ptr().addr()).cast_signed())
+        };
+        let load = |bytes: &[u8; 64]| {
+            // SAFETY: reads the 64 bytes of the array, at any address.
+            let vector = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+            if COPY {
+                // SAFETY: the caller's; the place is as far from the first as these bytes are.
+                unsafe { _mm512_storeu_si512(place(bytes.as_ptr()).cast(), vector) };
+            }
+            vector
+        };
         let accumulate = |lane, words| _mm512_dpwssd_epi32(lane, _mm512_xor_si512(words, bias), ones);
         let (words, rest) = bytes.as_chunks::<64>();
         // Each sum waits for the last in its lane: four of them are under way at once.
@@ -229,6 +305,10 @@ mod x86 {
         let mask = (1_u64 << rest.len()) - 1;
         // SAFETY: the mask leaves only bytes of `rest`.
         let masked = unsafe { _mm512_maskz_loadu_epi8(mask, rest.as_ptr().cast()) };
+        if COPY {
+            // SAFETY: as above, and the mask leaves only as many bytes as `rest` has.
+            unsafe { _mm512_mask_storeu_epi8(place(rest.as_ptr()).cast(), mask, masked) };
+        }
         lanes[3] = accumulate(lanes[3], masked);
         let [a, b, c, d] = lanes;
         let lanes = _mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_add_epi32(c, d));
@@ -303,13 +383,22 @@ mod tests {
                     let bytes = &bytes[start..start + length];
                     let expected = folded(reference(bytes));
                     assert_eq!(folded(little_endian(bytes)), expected, "{length} bytes from {start}");
+                    let mut target = vec![0; length];
+                    assert_eq!(
+                        folded(super::copy(&mut target, bytes)),
+                        expected,
+                        "{length} bytes from {start}"
+                    );
+                    assert!(target == *bytes, "{length} bytes from {start}");
                     for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
                         let kernel = Kernel::of(level);
-                        assert_eq!(
-                            folded(kernel.sum(bytes)),
-                            expected,
-                            "{kernel:?}, {length} bytes from {start}"
-                        );
+                        let what = format!("{kernel:?}, {length} bytes from {start}");
+                        assert_eq!(folded(kernel.sum(bytes)), expected, "{what}");
+                        let mut target = vec![0xee; length + 2];
+                        let sum = kernel.copy(&mut target[1..=length], bytes);
+                        assert_eq!(folded(sum), expected, "{what}");
+                        assert!(target[1..=length] == *bytes && target[0] == 0xee, "{what}");
+                        assert_eq!(target[length + 1], 0xee, "{what}");
                     }
                 }
             }

@@ -39,6 +39,13 @@ impl Sum {
         self.part(sum(bytes), bytes.len() % 2 == 1)
     }
 
+    /// Goes on with the bytes of `from`, and copies them to `to` on the way, as many as both have.
+    #[inline]
+    pub fn copied(self, to: &mut [u8], from: &[u8]) -> Self {
+        let count = to.len().min(from.len());
+        self.part(fold(warmlane_sys::sum::copy(to, from)).swap_bytes(), count % 2 == 1)
+    }
+
     /// Goes on with one 16-bit field.
     #[inline]
     pub fn word(self, word: u16) -> Self {

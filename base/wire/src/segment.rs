@@ -11,7 +11,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use crate::checksum::{Sum, checksum, pseudo_ipv4, pseudo_ipv6};
+use crate::checksum::{Sum, pseudo_ipv4, pseudo_ipv6};
 use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp};
 
 /// Bytes of headers, Ethernet to TCP with all options and a few IPv6 extension headers, that a segment may have.
@@ -79,6 +79,10 @@ pub struct SuperFrame {
     /// A UDP datagram over IPv4 whose sender computed no checksum (RFC 768: field zero); its segments get none.
     without_checksum: bool,
     version: Version,
+    /// What is the same in all segments of what their checksums are made of: the IPv4 header without length and identification, and
+    /// the transport and its pseudo header without what [`write_headers`](Self::write_headers) changes.
+    network_sum: Sum,
+    transport_sum: Sum,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +137,44 @@ impl SuperFrame {
             return Err(Uncuttable);
         }
         let kind = cut.transport;
-        Ok(Self { network, transport, payload, end, size, kind, without_checksum, version })
+        let (network_sum, transport_sum) = (Sum::new(), Sum::new());
+        let mut whole = Self {
+            network,
+            transport,
+            payload,
+            end,
+            size,
+            kind,
+            without_checksum,
+            version,
+            network_sum,
+            transport_sum,
+        };
+        whole.sum_up(front);
+        Ok(whole)
+    }
+
+    /// Sums up what is the same in all segments, of a frame that begins with `front`.
+    fn sum_up(&mut self, front: &[u8]) {
+        let mut headers = [0; MAXIMUM_HEADERS];
+        headers[..self.payload].copy_from_slice(&front[..self.payload]);
+        let packet = &mut headers[self.network..self.payload];
+        self.transport_sum = self.pseudo_header(packet, 0);
+        if self.version == Version::Four {
+            for field in [2, 4, 10] {
+                put(packet, field, 0);
+            }
+            self.network_sum = Sum::new().bytes(&packet[..self.transport - self.network]);
+        }
+        let transport = &mut headers[self.transport..self.payload];
+        let changed: &[usize] = match self.kind {
+            Transport::Tcp => &[4, 6, 12, tcp::CHECKSUM_OFFSET],
+            Transport::Udp => &[4, udp::CHECKSUM_OFFSET],
+        };
+        for field in changed {
+            put(transport, *field, 0);
+        }
+        self.transport_sum = self.transport_sum.bytes(transport);
     }
 
     /// Where the network header starts.
@@ -180,49 +221,66 @@ impl SuperFrame {
         start..(start + self.size).min(self.end)
     }
 
-    /// Writes the headers of segment `index`, checksums included, to the front of `headers`, and returns
-    /// as many bytes as they are. `front` is what was parsed, `payload_sum` the sum over the segment's
+    /// Writes the headers of segment `index`, checksums included, to the front of `headers`, which has space for [them](Self::headers),
+    /// and returns as many bytes as they are. `front` is what was parsed, `payload_sum` the sum over the segment's
     /// [payload](Self::payload).
     pub fn write_headers<'a>(
         &self,
         front: &[u8],
         index: usize,
         payload_sum: Sum,
-        headers: &'a mut [u8; MAXIMUM_HEADERS],
+        headers: &'a mut [u8],
     ) -> &'a [u8] {
         let headers = &mut headers[..self.payload];
         headers.copy_from_slice(&front[..self.payload]);
         let payload = self.payload(index);
         let transport_length = self.payload - self.transport + payload.len();
-        let pseudo = self.finish_network(&mut headers[self.network..], index, transport_length);
-        let transport = &mut headers[self.transport..];
-        match self.kind {
-            Transport::Tcp => self.finish_tcp(transport, index),
-            Transport::Udp => put(transport, 4, transport_length as u16),
-        }
+        self.finish_network(&mut headers[self.network..], index, transport_length);
+        let sum = match headers.get_mut(self.transport..) {
+            Some(transport) => self.finish_transport(transport, index, transport_length),
+            None => Sum::new(),
+        };
         if !self.without_checksum {
-            let field = self.kind.checksum_offset();
-            put(transport, field, 0);
-            let sum = pseudo.bytes(transport).then(payload_sum).checksum();
-            put(transport, field, self.kind.checksum_to_send(sum));
+            // The pseudo header has the length, too.
+            let sum = self.transport_sum.word(transport_length as u16).then(sum).then(payload_sum).checksum();
+            let field = self.transport + self.kind.checksum_offset();
+            put(headers, field, self.kind.checksum_to_send(sum));
         }
         headers
     }
 
-    /// Completes the IP header; returns the pseudo header's sum.
-    fn finish_network(&self, packet: &mut [u8], index: usize, transport_length: usize) -> Sum {
+    /// Completes the IP header.
+    fn finish_network(&self, packet: &mut [u8], index: usize, transport_length: usize) {
         let header = self.transport - self.network;
         match self.version {
             Version::Four => {
-                put(packet, 2, (header + transport_length) as u16);
+                let length = (header + transport_length) as u16;
                 // Each segment is a packet of its own, so each has an identification of its own (RFC 6864).
-                put(packet, 4, word(packet, 4).wrapping_add(index as u16));
-                put(packet, 10, 0);
-                put(packet, 10, checksum(&packet[..header]));
+                let identification = word(packet, 4).wrapping_add(index as u16);
+                put(packet, 2, length);
+                put(packet, 4, identification);
+                put(packet, 10, self.network_sum.word(length).word(identification).checksum());
             }
             Version::Six => put(packet, 4, (header - ipv6::HEADER_LENGTH + transport_length) as u16),
         }
-        self.pseudo_header(packet, transport_length)
+    }
+
+    /// Completes what segments have a value of their own for; returns its sum.
+    fn finish_transport(&self, header: &mut [u8], index: usize, length: usize) -> Sum {
+        if self.kind == Transport::Udp {
+            put(header, 4, length as u16);
+            return Sum::new().word(length as u16);
+        }
+        let Some(header) = header.first_chunk_mut::<{ tcp::HEADER_LENGTH }>() else { return Sum::new() };
+        let sequence = u32::from_be_bytes(array::<4>(header, 4)).wrapping_add((index * self.size) as u32);
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if index + 1 < self.count() {
+            header[13] &= !(TcpFlags::FIN | TcpFlags::PSH).0;
+        }
+        if index > 0 {
+            header[13] &= !TcpFlags::CWR.0;
+        }
+        Sum::new().word((sequence >> 16) as u16).word(sequence as u16).word(word(header, 12))
     }
 
     /// The pseudo header's sum, of a packet that begins with `packet`.
@@ -242,17 +300,6 @@ impl SuperFrame {
                 let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
                 pseudo_ipv6(source, destination, protocol, transport_length as u32)
             }
-        }
-    }
-
-    fn finish_tcp(&self, header: &mut [u8], index: usize) {
-        let sequence = u32::from_be_bytes(array::<4>(header, 4)).wrapping_add((index * self.size) as u32);
-        header[4..8].copy_from_slice(&sequence.to_be_bytes());
-        if index + 1 < self.count() {
-            header[13] &= !(TcpFlags::FIN | TcpFlags::PSH).0;
-        }
-        if index > 0 {
-            header[13] &= !TcpFlags::CWR.0;
         }
     }
 }

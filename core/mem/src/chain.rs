@@ -218,7 +218,7 @@ impl Packet {
 
     /// The data of each segment, in order.
     pub fn segment_data(&self) -> SegmentData<'_> {
-        SegmentData { next: Some(self.as_header()), _packet: PhantomData }
+        SegmentData::at(self.as_header())
     }
 
     /// Copies up to `target.len()` bytes from the packet's front, over all segments; returns how many.
@@ -260,6 +260,18 @@ impl Packet {
 pub struct SegmentData<'a> {
     next: Option<NonNull<Header>>,
     _packet: PhantomData<&'a Packet>,
+}
+
+impl SegmentData<'_> {
+    /// From a segment of a packet on that lives as long.
+    pub(crate) const fn at(segment: NonNull<Header>) -> Self {
+        Self { next: Some(segment), _packet: PhantomData }
+    }
+
+    /// The segment whose data comes next.
+    pub(crate) const fn place(&self) -> Option<NonNull<Header>> {
+        self.next
+    }
 }
 
 impl<'a> Iterator for SegmentData<'a> {

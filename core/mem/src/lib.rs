@@ -58,6 +58,7 @@ mod pool;
 #[cfg(not(loom))]
 mod pool_source;
 mod primitive;
+mod reader;
 mod region_access;
 mod register;
 mod shared;
@@ -80,6 +81,7 @@ pub use offload::{
 };
 pub use packet::{LINE_BYTES, Line, Packet};
 pub use pool::{Occupancy, Pool, PoolConfig, PoolKind};
+pub use reader::PacketReader;
 pub use region_access::{BufferOffsets, METADATA_BYTES, Region, Span};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;

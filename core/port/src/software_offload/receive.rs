@@ -44,12 +44,7 @@ impl OnReceive {
     fn pass_segments(&mut self, burst: &mut Burst) -> bool {
         let Some(segments) = &mut self.segments else { return true };
         let (before, had_space) = (segments.remaining(), burst.space() > 0);
-        while burst.space() > 0
-            && let Some(segment) = segments.make_next()
-        {
-            // There is space.
-            drop(burst.push(segment));
-        }
+        segments.make(burst);
         let remaining = segments.remaining();
         self.fruitless = if had_space && remaining == before { self.fruitless + 1 } else { 0 };
         if self.fruitless == MAXIMUM_ATTEMPTS {

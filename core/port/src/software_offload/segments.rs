@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use warmlane_counters::{DropCounters, Reason};
-use warmlane_mem::{Checksum, Packet, Pool, SegmentationKind};
+use warmlane_mem::{Burst, Checksum, Packet, PacketReader, Pool, SegmentationKind};
 use warmlane_wire::checksum::Sum;
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
 
@@ -11,7 +11,8 @@ use crate::watched::CountDropped as _;
 
 /// A packet that is being cut: gives out its segments one by one, each a packet of its own with right checksums.
 pub struct Segments {
-    packet: Packet,
+    /// From the next segment's payload on.
+    packet: PacketReader,
     /// The packet's beginning, with all headers.
     front: [u8; MAXIMUM_HEADERS],
     plan: SuperFrame,
@@ -29,7 +30,11 @@ impl Segments {
         let count = packet.copy_to(&mut front);
         let plan = plan(&packet, &front[..count]);
         match plan.zip(packet.own_pool()) {
-            Some((plan, pool)) => Ok(Self { packet, front, plan, next: 0, pool }),
+            Some((plan, pool)) => {
+                let mut packet = PacketReader::new(packet);
+                packet.skip(plan.headers());
+                Ok(Self { packet, front, plan, next: 0, pool })
+            }
             None => Err(packet),
         }
     }
@@ -43,25 +48,76 @@ impl Segments {
     pub fn drop_rest<R: Reason>(&self, drops: &DropCounters<R>, reason: R) {
         if let Some(others) = self.remaining().checked_sub(1) {
             drops.count(reason, others as u64);
-            drops.count_packet(reason, &self.packet);
+            drops.count_packet(reason, self.packet.packet());
         }
     }
 
-    /// Makes the next segment, in buffers of the packet's own pool. `None` if there are not enough, or if there is none left.
+    /// Makes the next segments, in buffers of the packet's own pool: as many as `burst` has space for, unless there are fewer, or not
+    /// enough buffers. Returns how many.
+    pub fn make(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        if self.plan.headers() + self.plan.payload(0).len() > self.pool.data_size() {
+            while burst.space() > 0
+                && let Some(segment) = self.make_chain()
+            {
+                // There is space.
+                drop(burst.push(segment));
+            }
+            return burst.len() - before;
+        }
+        self.pool.take_burst(burst, self.remaining());
+        for number in before..burst.len() {
+            if !self.make_in(&mut burst[number]) {
+                burst.truncate(number);
+            }
+        }
+        burst.len() - before
+    }
+
+    /// Makes the next segment. `None` if there are not enough buffers, or if there is none left.
     pub fn make_next(&mut self) -> Option<Packet> {
+        let mut burst = Burst::with_limit(1);
+        self.make(&mut burst);
+        burst.pop()
+    }
+
+    /// Makes the next segment in one buffer; says whether it fits.
+    fn make_in(&mut self, segment: &mut Packet) -> bool {
+        let length = self.plan.payload(self.next).len();
+        let Ok(bytes) = segment.append(self.plan.headers() + length) else { return false };
+        let (headers, mut rest) = bytes.split_at_mut(self.plan.headers());
+        let mut sum = Sum::new();
+        for piece in self.packet.peek(length) {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(piece.len());
+            sum = sum.copied(now, piece);
+            rest = later;
+        }
+        self.plan.write_headers(&self.front, self.next, sum, headers);
+        self.finish(segment, length);
+        true
+    }
+
+    /// Makes the next segment in as many buffers as it takes.
+    fn make_chain(&mut self) -> Option<Packet> {
         if self.remaining() == 0 {
             return None;
         }
-        let payload = self.plan.payload(self.next);
-        let sum = pieces(&self.packet, payload.clone()).fold(Sum::new(), Sum::bytes);
+        let length = self.plan.payload(self.next).len();
+        let sum = self.packet.peek(length).fold(Sum::new(), Sum::bytes);
         let mut headers = [0; MAXIMUM_HEADERS];
         let headers = self.plan.write_headers(&self.front, self.next, sum, &mut headers);
-        let mut segment = gather(&self.pool, std::iter::once(headers).chain(pieces(&self.packet, payload)))?;
-        segment.copy_metadata(&self.packet);
+        let mut segment = gather(&self.pool, std::iter::once(headers).chain(self.packet.peek(length)))?;
+        self.finish(&mut segment, length);
+        Some(segment)
+    }
+
+    /// Goes on behind a segment with `length` bytes of payload.
+    fn finish(&mut self, segment: &mut Packet, length: usize) {
+        segment.copy_metadata(self.packet.packet());
         segment.set_segmentation(None);
         segment.set_checksum(Checksum::Good);
+        self.packet.skip(length);
         self.next += 1;
-        Some(segment)
     }
 }
 

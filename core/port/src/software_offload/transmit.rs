@@ -50,12 +50,7 @@ impl OnTransmit {
                 return false;
             }
             let Some(segments) = &mut self.segments else { return true };
-            while self.ready.space() > 0
-                && let Some(segment) = segments.make_next()
-            {
-                // There is space.
-                drop(self.ready.push(segment));
-            }
+            segments.make(&mut self.ready);
             let remaining = segments.remaining();
             if self.ready.is_empty() && remaining > 0 {
                 // What was sent may be free by now.
