@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use warmlane_forward::datapath::Forwarder;
+use warmlane_port::software_offload::MERGED;
 use warmlane_port::{Layered, Port, TransmitOffloads, Transports};
 use warmlane_vxlan::Gateway;
 
@@ -49,11 +50,22 @@ fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> P
     let mut work = Vec::new();
     if !port.receive.is_empty() {
         let unwanted = own.leaves.without(accepted);
+        // What is left to cut was whole when it came, or was merged here.
+        let by_port = if own.merges_in_software { Layered::NONE } else { own.leaves.segmentation };
         work.extend([
             Offload {
                 work: "check received checksums",
                 by_port: layered(own.receive_checksums),
                 by_software: Vec::new(),
+            },
+            Offload {
+                work: "merge segments (LRO, GRO)",
+                by_port: layered(by_port),
+                by_software: layered(if own.merges_in_software {
+                    MERGED.segmentation
+                } else {
+                    Layered::NONE
+                }),
             },
             whole("take VLAN tags off", own.vlan_strip, false),
             whole("note the time of reception", port.capabilities.timestamps, false),

@@ -92,6 +92,7 @@ fn configuration(lanes: usize) -> Config {
             addresses: addresses.map(|(address, length)| InterfaceAddress { address, length }).to_vec(),
             mtu: DEFAULT_MTU,
             mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
+            gro: false,
         });
         for host in 2..2 + NEIGHBOURS {
             let mac = MacAddress([2, 0, 0, 0, port as u8, host]);

@@ -29,6 +29,10 @@ pub(crate) struct ConfigFlags {
     /// The largest IP packet that a port's link carries, in bytes: `PORT=1500`.
     #[arg(long = "mtu", value_name = "PORT=BYTES")]
     mtus: Vec<String>,
+    /// Merge the TCP segments and UDP datagrams of a flow that a port receives together, for ports that send such packets whole or cut
+    /// them themselves (TAP devices, virtual machines).
+    #[arg(long = "gro", value_name = "PORT")]
+    merging: Vec<String>,
     /// A neighbour whose Ethernet address is known: `192.0.2.2=02:00:00:00:00:02@PORT`.
     #[arg(long = "neighbour", visible_alias = "neighbor", value_name = "ADDRESS=MAC@PORT")]
     neighbours: Vec<String>,
@@ -106,7 +110,8 @@ impl ConfigFlags {
         for text in &self.ports {
             let PortSettings { name, driver } = text.parse().with_context(|| format!("--port '{text}'"))?;
             let name = Located::flag("--port", text, name);
-            settings.ports.push(PortEntry { name, driver, addresses: Vec::new(), mtu: None, mac: None });
+            let (addresses, mtu, mac, gro) = (Vec::new(), None, None, false);
+            settings.ports.push(PortEntry { name, driver, addresses, mtu, mac, gro });
         }
         for text in &self.addresses {
             let flag = Flag { name: "--address", text, form: "PORT=ADDRESS/LENGTH" };
@@ -123,6 +128,10 @@ impl ConfigFlags {
             let (port, bytes) = flag.split(text, '=')?;
             let bytes = bytes.parse().map_err(|_| flag.malformed())?;
             flag.port(settings, port)?.mtu = Some(flag.located(bytes));
+        }
+        for text in &self.merging {
+            let flag = Flag { name: "--gro", text, form: "PORT" };
+            flag.port(settings, text)?.gro = true;
         }
         for text in &self.neighbours {
             let flag = Flag { name: "--neighbour", text, form: "ADDRESS=MAC@PORT" };
@@ -268,6 +277,7 @@ mod tests {
             addresses: vec!["in=192.0.2.1/24".into(), "in=2001:db8::1/64".into()],
             macs: vec!["out=02:00:00:00:00:01".into()],
             mtus: vec!["out=1400".into()],
+            merging: vec!["in".into()],
             neighbours: vec![
                 "192.0.2.2=02:00:00:00:00:02@in".into(),
                 "192.0.2.3=02:00:00:00:00:03@out".into(),
@@ -292,6 +302,7 @@ mod tests {
         [[port]]
         name = "in"
         driver = { pcap = { read = "a.pcap" } }
+        gro = true
         addresses = ["192.0.2.1/24", "2001:db8::1/64"]
         [[port]]
         name = "out"

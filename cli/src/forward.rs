@@ -9,6 +9,7 @@ use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
 use warmlane::assembly::{Assembly, LaneSettings, Signals, offloads};
 use warmlane::functions::forward::control::Config;
+use warmlane::functions::forward::control::config::PortConfig;
 use warmlane::mem::Pool;
 use warmlane::port::Port;
 
@@ -105,8 +106,10 @@ fn open_ports(
         named.map(|(port, driver)| PortSettings { name: port.name.clone(), driver }).collect();
     check_captures(&settings)?;
     let mut opener = Opener::new(pool, config.lanes);
-    let mtus = config.ports.iter().map(|port| Some(u32::from(port.mtu)));
-    let open = |(port, mtu)| Ok(opener.open(port, mtu)?);
-    let ports = settings.iter().zip(mtus).map(open).collect::<anyhow::Result<_>>()?;
+    let open = |(config, settings): (&PortConfig, &PortSettings)| {
+        let port = opener.open(settings, Some(config.mtu.into()))?;
+        Ok(if config.gro { port.merging() } else { port })
+    };
+    let ports = config.ports.iter().zip(&settings).map(open).collect::<anyhow::Result<_>>()?;
     Ok((ports, opener.into_follower()))
 }

@@ -6,6 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use warmlane_wire::checksum::{self, Addresses};
 use warmlane_wire::edit::PacketMut;
+use warmlane_wire::merge::{Look, Merged};
 use warmlane_wire::neighbour;
 use warmlane_wire::{
     ArpPacket, EtherType, EthernetHeader, Flow, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet,
@@ -23,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         network(link.ethertype, link.payload);
     }
     edit(bytes);
+    merge(bytes);
     let _ = checksum::checksum(bytes);
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(address) = text.parse::<MacAddress>()
@@ -30,6 +32,20 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(address.to_string().parse(), Ok(address));
     }
 });
+
+/// Two frames, of which the second may go on where the first ends.
+fn merge(bytes: &[u8]) {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    let Look::Part(part) = Look::at(first, first.len()) else { return };
+    assert_eq!(usize::from(part.headers) + usize::from(part.length), first.len());
+    let mut merged = Merged::new(part);
+    let mut front = first.to_vec();
+    if let Some(next) = merged.next(first, second, second.len()) {
+        merged.add(next);
+        assert!(second.len() <= first.len(), "only the last one may be shorter");
+    }
+    merged.finish(&mut front);
+}
 
 /// Whatever is changed, an IPv4 header checksum that was right stays right, and the flow is the one that was set.
 fn edit(bytes: &[u8]) {

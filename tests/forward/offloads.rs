@@ -39,6 +39,19 @@ fn from_tap_to_af_xdp_they_are_cut_and_right() {
     assert!(mean_length(&report, "east") <= 1514, "{:#}", report.value());
 }
 
+#[test]
+fn from_af_xdp_to_tap_frames_are_merged() {
+    let Some(lab) = Lab::new(Driver::TapAndXdp, 1, 1500) else { return };
+    lab.check_transfer_back();
+    let report = lab.finish();
+    let received = report.port("east");
+    let bytes = report.number(&format!("{received}/received/bytes"));
+    let packets = report.number(&format!("{received}/received/packets"));
+    assert!(bytes <= 1514 * packets, "frames came in one by one: {:#}", report.value());
+    let mean = mean_length(&report, "west");
+    assert!(mean > 3_000, "{mean} bytes each: {:#}", report.value());
+}
+
 /// Before anything is forwarded. What the kernel leaves to a TAP device, a file needs software for.
 #[test]
 fn who_does_what_is_explained() {
@@ -65,5 +78,8 @@ fn who_does_what_is_explained() {
         assert!(names(1, work, "by_software") && !names(1, work, "by_port"), "{work}: {ports:#}");
     }
     let text = explain(&[]);
+    assert!(text.contains("  merge segments (LRO, GRO)  the port: tcp4"), "{text}");
+    let merging = explain(&["--gro", "in"]);
+    assert!(merging.contains("  merge segments (LRO, GRO)  software: tcp4"), "{merging}");
     assert!(text.contains("out (pcap)\n  complete checksums         software: tcp4"), "{text}");
 }

@@ -42,7 +42,7 @@ pub enum Driver {
     Tap,
     /// AF_XDP sockets on the router's ends of virtual links.
     Xdp,
-    /// A TAP device in the west, an AF_XDP socket in the east.
+    /// A TAP device in the west, an AF_XDP socket in the east whose frames are merged.
     TapAndXdp,
 }
 
@@ -259,6 +259,17 @@ impl Lab {
         self.check_tcp(EAST_IPV6, "");
     }
 
+    /// The same the other way.
+    ///
+    /// # Panics
+    /// If it doesn't.
+    pub fn check_transfer_back(&self) {
+        let mut server = self.east.spawn("iperf3 --server --forceflush");
+        server.wait_for("Server listening", SHORT);
+        self.check_tcp(EAST, "--reverse");
+        self.check_tcp(EAST_IPV6, "--reverse");
+    }
+
     fn check_tcp(&self, address: &str, direction: &str) {
         let result = iperf(&self.west, &format!("--client {address} --time 1 {direction}"));
         let bytes = number(&result, "/end/sum_received/bytes");
@@ -424,6 +435,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let (west_driver, west_mac) = port(west, "mac = \"02:00:00:00:01:01\"");
     let (east_driver, east_mac) = port(east, "mac = \"02:00:00:00:01:02\"");
     let west_mtu = east_mtu.max(1500);
+    let gro = driver == Driver::TapAndXdp;
     format!(
         r#"
         lanes = {lanes}
@@ -440,6 +452,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
         driver = {{ {east_driver} = {{ interface = "e0" }} }}
         addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
         mtu = {east_mtu}
+        gro = {gro}
         {east_mac}
 
         {NEIGHBOURS}

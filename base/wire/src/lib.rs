@@ -27,6 +27,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod l2tpv3;
 pub mod martian;
+pub mod merge;
 pub mod neighbour;
 pub mod psp;
 pub mod segment;

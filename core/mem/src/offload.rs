@@ -304,6 +304,13 @@ impl Packet {
         }
     }
 
+    /// Whether both packets have the same VLAN tag beside them, or none.
+    #[inline(always)]
+    pub fn has_same_tag(&self, other: &Self) -> bool {
+        let tag = |packet: &Self| packet.known().get(VLAN);
+        tag(self) | tag(other) == 0 || self.vlan() == other.vlan()
+    }
+
     /// Keeps a VLAN tag beside the packet.
     #[inline]
     pub fn set_vlan(&mut self, vlan: Vlan) {

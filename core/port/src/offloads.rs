@@ -132,6 +132,8 @@ pub struct Offloads {
     pub leaves: TransmitOffloads,
     /// What it does for packets to be sent.
     pub transmit: TransmitOffloads,
+    /// Frames of a flow that are received together are merged [in software](crate::software_offload::merge_received).
+    pub merges_in_software: bool,
     /// Takes VLAN tags off received packets, and notes them.
     pub vlan_strip: bool,
     /// Gives received packets a hash of this kind.

@@ -8,6 +8,7 @@ use warmlane_counters::{Labels, Registry, Source};
 
 use crate::offloads::Offloads;
 use crate::queue::{QueueCountersView, ReceiveQueue, TransmitQueue};
+use crate::software_offload;
 
 /// An Ethernet address, in wire order. Protocol crates have their own type for it; this one knows no protocol.
 pub type MacBytes = [u8; 6];
@@ -83,6 +84,16 @@ impl Port {
 
     fn no_queue(&self, direction: &'static str) -> NoQueue {
         NoQueue { port: self.name.clone(), driver: self.driver, direction }
+    }
+
+    /// The same port whose receive queues [merge](software_offload::merge_received) frames of a flow.
+    #[must_use]
+    pub fn merging(mut self) -> Self {
+        self.receive = self.receive.into_iter().map(software_offload::merge_received).collect();
+        let offloads = &mut self.capabilities.offloads;
+        offloads.leaves = offloads.leaves.or(software_offload::MERGED);
+        offloads.merges_in_software = true;
+        self
     }
 
     /// What stays readable of it when its queues are taken.

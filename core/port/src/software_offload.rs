@@ -4,8 +4,12 @@
 //! A pipeline puts [`on_transmit`] in front of an output that can't do what packets of its inputs may need, and
 //! [`on_receive`] behind an input if a stage can't deal with such packets at all. It decides that when it is built: where no
 //! port leaves anything to others, nothing is put anywhere, and no packet is looked at.
+//!
+//! The other way round, [`merge_received`] puts the frames of a flow together again, for stages and ports that are the faster the fewer
+//! packets there are. Whoever sets up a port decides whether it does.
 
 mod flow_hash;
+mod merge;
 mod receive;
 mod segments;
 #[cfg(test)]
@@ -21,6 +25,7 @@ use warmlane_wire::{ethernet, vlan};
 use crate::offloads::{Layered, TransmitOffloads, Transports};
 
 pub use flow_hash::flow_hash;
+pub use merge::{MERGED, Merger, merge_received};
 pub use receive::on_receive;
 pub use segments::{Segments, pieces};
 pub use transmit::on_transmit;

@@ -20,6 +20,7 @@ mod ports;
 mod rcu;
 mod replay;
 mod rings;
+mod segments;
 mod toeplitz;
 mod virtual_ports;
 mod vxlan;
@@ -45,6 +46,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     copy::BENCHES,
     checksum::BENCHES,
     toeplitz::BENCHES,
+    segments::BENCHES,
     vxlan::BENCHES,
     docsis_crypto::BENCHES,
     docsis_downstream::BENCHES,

@@ -108,6 +108,8 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Our Ethernet address. Without one the port takes unicast frames whoever they are for.
     pub mac: Option<MacAddress>,
+    /// Frames of a flow that are received together are merged ([`warmlane_port::Port::merging`]). Whoever opens the port sees to it.
+    pub gro: bool,
 }
 
 /// An address of ours together with the length of its link's prefix, as in `192.0.2.1/24`.

@@ -13,6 +13,7 @@ mod pool;
 mod rcu;
 mod rings;
 mod router;
+mod segments;
 mod toeplitz;
 mod virtio;
 mod vxlan;
@@ -148,6 +149,13 @@ const SUBJECTS: &[Subject] = &[
         comparisons: checksum::COMPARISONS,
         crates: &["warmlane-wire"],
         files: &["peers/checksum.c", "tools/lab/src/benches/checksum.rs"],
+    },
+    Subject {
+        name: "segments",
+        page: "performance-forwarding.md",
+        comparisons: segments::COMPARISONS,
+        crates: &["warmlane-port"],
+        files: &["peers/segments.c", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/segments.rs"],
     },
     Subject {
         name: "toeplitz",

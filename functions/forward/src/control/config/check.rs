@@ -106,7 +106,8 @@ fn ports<D>(entries: Vec<PortEntry<D>>) -> Checked<(Vec<PortConfig>, Vec<D>)> {
             }
         }
         let addresses = entry.addresses.into_iter().map(Located::into_value).collect();
-        ports.push(PortConfig { name, addresses, mtu, mac: entry.mac.map(Located::into_value) });
+        let (mac, gro) = (entry.mac.map(Located::into_value), entry.gro);
+        ports.push(PortConfig { name, addresses, mtu, mac, gro });
         drivers.push(entry.driver);
     }
     let count = ports.len();

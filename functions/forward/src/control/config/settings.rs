@@ -111,6 +111,9 @@ pub struct PortEntry<D> {
     /// Our Ethernet address there.
     #[serde(default, deserialize_with = "optional_mac")]
     pub mac: Option<Located<MacAddress>>,
+    /// Merge received frames of a flow.
+    #[serde(default)]
+    pub gro: bool,
 }
 
 /// A neighbour.

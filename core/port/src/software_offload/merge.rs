@@ -1,0 +1,270 @@
+//! Behind a receive queue that brings the frames of a flow one by one: merges them, as a network card with receive offload would.
+
+use warmlane_counters::{Source, counters};
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
+use warmlane_wire::checksum::Sum;
+use warmlane_wire::merge::{self, Look, Merged, Next, Part};
+use warmlane_wire::segment::Transport;
+
+use super::pieces;
+use crate::offloads::{Layered, TransmitOffloads, Transports};
+use crate::queue::ReceiveQueue;
+
+/// Flows that packets can be added to at one time. Those of two flows in one place take turns, and are not merged.
+const FLOWS: usize = 64;
+
+/// Nothing to add to, or nothing added.
+const NONE: u16 = u16::MAX;
+
+/// Buffers that a merged packet has at most: 64 KiB in frames of Ethernet, and less than a chain can have.
+const MOST_BUFFERS: usize = 64;
+
+/// What merging leaves to who transmits the packet.
+pub const MERGED: TransmitOffloads = TransmitOffloads {
+    checksums: Layered { outer: Transports::ALL, inner: Transports::NONE },
+    segmentation: Layered { outer: Transports::ALL, inner: Transports::NONE },
+    vlan_insert: false,
+};
+
+counters! {
+    /// What a merging queue has done.
+    pub struct MergeCounters => MergeCountersView {
+        /// Packets that were added to the one before them in their flow.
+        merged: Note, "merged";
+    }
+}
+
+/// Merges frames of a flow that come in one burst: TCP with data, and UDP, over IPv4 and IPv6, that follow each other without a gap.
+/// None waits for frames of a later burst. Merged packets are to be cut before they leave on a wire, and cut they are the same frames
+/// again: those with wrong checksums, or with anything else that would be lost, stay as they are.
+pub struct Merger {
+    /// What packets of a flow are added to, by its hash: a number in `open`.
+    slots: [u16; FLOWS],
+    open: Vec<Open>,
+    /// What was added, until it is hung behind its first packet; and what was added to that before it.
+    added: Box<[Option<Packet>; BURST_CAPACITY]>,
+    before: [u16; BURST_CAPACITY],
+}
+
+/// A packet that others may be added to.
+#[derive(Clone, Copy)]
+struct Open {
+    merged: Merged,
+    /// Where it is in the burst that packets go to.
+    place: u16,
+    /// What was added last: a number in `added`.
+    last: u16,
+    /// Buffers of what was added.
+    buffers: u16,
+}
+
+impl Default for Merger {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Merger {
+    /// One that holds nothing. It never does between bursts.
+    pub fn new() -> Self {
+        Self {
+            slots: [NONE; FLOWS],
+            open: Vec::with_capacity(BURST_CAPACITY),
+            added: Box::new([const { None }; BURST_CAPACITY]),
+            before: [NONE; BURST_CAPACITY],
+        }
+    }
+
+    /// Moves packets to `burst`, which has space for them, and merges those of a flow. Returns how many were added to another one.
+    pub fn merge(&mut self, from: &mut Burst, burst: &mut Burst) -> usize {
+        if from.len() < 2 {
+            from.move_to(burst);
+            return 0;
+        }
+        for packet in from.iter() {
+            packet.prefetch();
+        }
+        let mut count = 0;
+        for packet in from.drain() {
+            if let Some(packet) = self.add(packet, count, burst) {
+                // There is space.
+                drop(burst.push(packet));
+            } else {
+                count += 1;
+            }
+        }
+        for open in &self.open {
+            if open.last != NONE {
+                finish(open, &mut self.added, &self.before, burst);
+            }
+        }
+        self.open.clear();
+        self.slots = [NONE; FLOWS];
+        count
+    }
+
+    /// Adds a packet to the one before it in its flow, as number `number` of those that were added. Else it is the next to go to `burst`.
+    #[inline]
+    fn add(&mut self, packet: Packet, number: usize, burst: &Burst) -> Option<Packet> {
+        let Some(flow) = merge::flow_at(packet.data()) else { return Some(self.begin(packet, burst)) };
+        let slot = &mut self.slots[slot_of(flow)];
+        if let Some(open) = self.open.get_mut(usize::from(*slot))
+            && let Some(first) = burst.get(usize::from(open.place))
+            && let Some(next) = open.takes(first, &packet)
+        {
+            let headers = usize::from(open.merged.first().headers);
+            open.merged.add(next);
+            open.buffers += packet.segments() as u16;
+            self.before[number] = std::mem::replace(&mut open.last, number as u16);
+            if open.merged.is_complete() {
+                *slot = NONE;
+            }
+            let mut packet = packet;
+            // They are in the first buffer, with some payload behind.
+            let is_trimmed = packet.trim_front(headers);
+            debug_assert!(is_trimmed.is_ok(), "headers end in the first buffer");
+            self.added[number] = Some(packet);
+            return None;
+        }
+        Some(self.begin(packet, burst))
+    }
+
+    /// Notes that others may be added to a packet that is the next to go to `burst`, or that it ends what could be added to before.
+    fn begin(&mut self, packet: Packet, burst: &Burst) -> Packet {
+        match Look::at(packet.data(), packet.packet_length()) {
+            Look::Part(part) => {
+                let slot = &mut self.slots[slot_of(part.flow)];
+                *slot = NONE;
+                if !part.is_last && packet.segmentation().is_none() && self.open.len() < BURST_CAPACITY {
+                    *slot = self.open.len() as u16;
+                    let (place, merged) = (burst.len() as u16, Merged::new(part));
+                    self.open.push(Open { merged, place, last: NONE, buffers: 0 });
+                }
+            }
+            Look::Alone(flow) => self.slots[slot_of(flow)] = NONE,
+            Look::Other => {}
+            Look::Unclear => self.slots = [NONE; FLOWS],
+        }
+        packet
+    }
+}
+
+impl Open {
+    /// The packet, if it can be added. If it is the first one, the packet that it would be added to has to be right as well.
+    #[inline]
+    fn takes(&self, first: &Packet, packet: &Packet) -> Option<Next> {
+        let next = self.merged.next(first.data(), packet.data(), packet.packet_length())?;
+        let is_taken = first.segments() + usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
+            && packet.segmentation().is_none()
+            && first.has_same_tag(packet)
+            && (packet.segments() == 1 || !packet.has_shared_data())
+            && (self.last != NONE || is_intact(first, self.merged.first()))
+            && is_intact(packet, &self.merged.part(&next));
+        is_taken.then_some(next)
+    }
+}
+
+/// The place of a flow. The upper bits of its hash are the better ones.
+#[inline(always)]
+const fn slot_of(flow: u32) -> usize {
+    (flow >> (u32::BITS - FLOWS.ilog2())) as usize
+}
+
+/// Whether a packet's checksum is right, or left to be computed. Whoever cuts the whole again computes new ones: what was wrong would
+/// be right then.
+#[inline(always)]
+fn is_intact(packet: &Packet, part: &Part) -> bool {
+    match packet.checksum() {
+        Checksum::Good | Checksum::Partial { .. } => true,
+        Checksum::Bad => false,
+        Checksum::Unknown => {
+            let payload = pieces(packet, part.headers.into()..packet.packet_length());
+            part.is_intact(packet.data(), payload.fold(Sum::new(), Sum::bytes))
+        }
+    }
+}
+
+/// Hangs what was added behind its first packet, and makes that one's headers those of the whole.
+fn finish(
+    open: &Open,
+    added: &mut [Option<Packet>; BURST_CAPACITY],
+    before: &[u16; BURST_CAPACITY],
+    burst: &mut Burst,
+) {
+    let Some(first) = burst.get_mut(usize::from(open.place)) else { return };
+    // From behind: so the end of what something is hung behind is near.
+    let mut number = open.last;
+    let mut tail: Option<Packet> = None;
+    while let Some(Some(mut packet)) = added.get_mut(usize::from(number)).map(Option::take) {
+        if let Some(tail) = tail {
+            let is_chained = packet.chain(tail);
+            debug_assert!(is_chained.is_ok(), "there are few buffers, and none of them is shared");
+        }
+        tail = Some(packet);
+        number = before[usize::from(number)];
+    }
+    if let Some(tail) = tail {
+        let is_chained = first.chain(tail);
+        debug_assert!(is_chained.is_ok(), "there are few buffers, and none of them is shared");
+    }
+    let part = open.merged.first();
+    let kind = match (part.kind, part.is_ipv6) {
+        (Transport::Udp, _) => SegmentationKind::Udp,
+        (Transport::Tcp, true) => SegmentationKind::Tcp6,
+        (Transport::Tcp, false) => SegmentationKind::Tcp4,
+    };
+    open.merged.finish(first.data_mut());
+    first.set_layer_offsets(LayerOffsets {
+        l3: part.network.into(),
+        l4: part.transport.into(),
+        payload: part.headers.into(),
+        ..LayerOffsets::default()
+    });
+    first.set_checksum(Checksum::Partial {
+        start: part.transport.into(),
+        offset: part.kind.checksum_offset() as u8,
+    });
+    let congestion = open.merged.is_congestion_answered();
+    first.set_segmentation(Some(Segmentation { kind, size: part.length, congestion }));
+}
+
+/// Merges what `queue` receives, burst by burst.
+pub fn merge_received(queue: Box<dyn ReceiveQueue>) -> Box<dyn ReceiveQueue> {
+    let intake = Box::new(Burst::with_limit(BURST_CAPACITY));
+    Box::new(MergedReceive { queue, merger: Merger::new(), intake, counters: MergeCounters::new() })
+}
+
+struct MergedReceive {
+    queue: Box<dyn ReceiveQueue>,
+    merger: Merger,
+    /// What was received; empty between calls.
+    intake: Box<Burst>,
+    counters: MergeCounters,
+}
+
+impl ReceiveQueue for MergedReceive {
+    fn receive(&mut self, burst: &mut Burst) -> usize {
+        let before = burst.len();
+        if burst.space() > 0 {
+            *self.intake = Burst::with_limit(burst.space());
+            self.queue.receive(&mut self.intake);
+            let merged = self.merger.merge(&mut self.intake, burst);
+            self.counters.merged().add(merged as u64);
+        }
+        burst.len() - before
+    }
+
+    fn leaves(&self) -> TransmitOffloads {
+        self.queue.leaves().or(MERGED)
+    }
+
+    crate::as_inner_queue!(event, status, counters);
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        let own: Box<dyn Source> = Box::new(self.counters.view());
+        self.queue.own_counters().into_iter().chain([own]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
