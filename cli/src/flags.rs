@@ -400,7 +400,7 @@ mod tests {
         let file = FILE.replace("mtu = 1400", "mtu = 67");
         let wrong = ConfigFlags::default().with_file(Some((Path::new("f.toml"), &file))).unwrap_err();
         assert!(
-            format!("{wrong:#}").starts_with("configuration f.toml: line 14, column 15: `mtu`"),
+            format!("{wrong:#}").starts_with("configuration f.toml: line 15, column 15: `mtu`"),
             "{wrong:#}"
         );
     }

@@ -4,6 +4,7 @@
 //! multiply 64 bytes by matrices of 8 by 8 bits in one instruction. What is to be multiplied by the same matrix has to lie in one group
 //! of 8 bytes: the same byte of eight inputs. So 16 inputs are done at a time.
 
+#[cfg(target_arch = "x86_64")]
 use crate::simd::{self, Level};
 
 /// Bytes of the longest input.
@@ -12,8 +13,11 @@ pub const LONGEST_INPUT: usize = 36;
 /// How many inputs are done at a time.
 pub const GROUP: usize = 16;
 
-/// Bytes of a vector's lane, and lanes of a vector.
+/// Bytes of a vector's lane.
+#[cfg(target_arch = "x86_64")]
 const LANE: usize = 16;
+
+/// Lanes of a vector.
 const LANES: usize = 4;
 
 /// A vector of matrices, one for each of its groups of 8 bytes.
