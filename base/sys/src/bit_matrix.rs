@@ -27,6 +27,7 @@ type Matrices = [u64; 8];
 #[derive(Clone)]
 pub struct BitMatrix {
     /// For four bytes of the input, one in each lane, and for each byte of the product.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody multiplies there"))]
     quads: Box<[[Matrices; 4]; LONGEST_INPUT / LANES]>,
 }
 
