@@ -6,8 +6,8 @@
 //!
 //! Only headers are looked at and made here, but for [checksums](Part::is_intact): where the payload lies is the caller's business.
 
-use crate::checksum::{Sum, ipv4_header_checksum20, ipv4_header_sum20, pseudo_ipv4, pseudo_ipv6};
-use crate::segment::Transport;
+use crate::checksum::{Sum, ipv4_header_checksum20, ipv4_header_sum20};
+use crate::segment::{Transport, array, put, word};
 use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp, vlan};
 
 /// What merging found in a frame.
@@ -45,6 +45,7 @@ pub struct Part {
     flags: u8,
     identification: u16,
     sequence: u32,
+    /// The sum of what is each frame's own in an IPv4 header: as its checksum is right, the same in all frames of a packet.
     own_words: u16,
 }
 
@@ -200,15 +201,8 @@ impl Part {
     /// The pseudo header's sum of a packet with so many bytes of payload.
     fn pseudo_header(&self, front: &[u8], payload: usize) -> Sum {
         let length = usize::from(self.headers - self.transport) + payload;
-        let protocol = if self.kind == Transport::Tcp { IpProtocol::TCP } else { IpProtocol::UDP };
         let packet = front.get(self.network.into()..).unwrap_or_default();
-        if self.is_ipv6 {
-            let (source, destination) = (array::<16>(packet, 8), array::<16>(packet, 24));
-            pseudo_ipv6(source.into(), destination.into(), protocol, length as u32)
-        } else {
-            let (source, destination) = (array::<4>(packet, 12), array::<4>(packet, 16));
-            pseudo_ipv4(source.into(), destination.into(), protocol, length as u16)
-        }
+        self.kind.pseudo_header(self.is_ipv6, packet, length)
     }
 }
 
@@ -226,8 +220,6 @@ pub struct Merged {
     is_complete: bool,
     /// Which bits of headers are the same in all frames: a number of [`SAME`].
     same: u8,
-    /// The sum of what is each frame's own in an IPv4 header: as its checksum is right, the same in all frames.
-    own_words: u16,
 }
 
 /// The frame behind those that were merged.
@@ -250,7 +242,6 @@ impl Merged {
             payload: u32::from(first.length),
             flags: first.flags,
             is_complete: first.is_last,
-            own_words: first.own_words,
             same: number_of(first.is_ipv6, first.kind, is_tagged) as u8,
         }
     }
@@ -297,7 +288,7 @@ impl Merged {
             // The rest of the header has the same sum in both.
             usize::from(word(header, 2)) == length - network
                 && word(header, 4) == self.identification
-                && own_words(header) == self.own_words
+                && own_words(header) == own.own_words
         };
         let (is_next, flags) = match own.kind {
             Transport::Tcp => {
@@ -461,20 +452,4 @@ const fn mix(bits: u64) -> u32 {
 #[inline(always)]
 fn ether_type_before(front: &[u8], offset: usize) -> Option<EtherType> {
     front.get(offset - 2..offset).map(|bytes| EtherType(word(bytes, 0)))
-}
-
-/// The 16-bit field at `offset`, which the caller has checked to be there.
-#[inline(always)]
-fn word(bytes: &[u8], offset: usize) -> u16 {
-    u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
-}
-
-/// Writes the 16-bit field at `offset`, which the caller has checked to be there.
-fn put(bytes: &mut [u8], offset: usize, value: u16) {
-    bytes[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-/// The `N` bytes at `offset`; zeros if there are not so many.
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
-    bytes.get(offset..).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or([0; N])
 }

@@ -8,7 +8,6 @@
 //!
 //! Only headers are looked at and made here: where the payload lies, in one piece or in many, is the caller's business.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use crate::checksum::{Sum, pseudo_ipv4, pseudo_ipv6};
@@ -37,6 +36,21 @@ impl Transport {
         match self {
             Self::Tcp => tcp::CHECKSUM_OFFSET,
             Self::Udp => udp::CHECKSUM_OFFSET,
+        }
+    }
+
+    /// The pseudo header's sum of a packet that begins with `packet`, a whole network header, and has `length` bytes behind it.
+    pub(crate) fn pseudo_header(self, is_ipv6: bool, packet: &[u8], length: usize) -> Sum {
+        let protocol = match self {
+            Self::Tcp => IpProtocol::TCP,
+            Self::Udp => IpProtocol::UDP,
+        };
+        if is_ipv6 {
+            let (source, destination) = (array::<16>(packet, 8), array::<16>(packet, 24));
+            pseudo_ipv6(source.into(), destination.into(), protocol, length as u32)
+        } else {
+            let (source, destination) = (array::<4>(packet, 12), array::<4>(packet, 16));
+            pseudo_ipv4(source.into(), destination.into(), protocol, length as u16)
         }
     }
 
@@ -285,22 +299,7 @@ impl SuperFrame {
 
     /// The pseudo header's sum, of a packet that begins with `packet`.
     fn pseudo_header(&self, packet: &[u8], transport_length: usize) -> Sum {
-        let protocol = match self.kind {
-            Transport::Tcp => IpProtocol::TCP,
-            Transport::Udp => IpProtocol::UDP,
-        };
-        match self.version {
-            Version::Four => {
-                let (source, destination) = (array::<4>(packet, 12), array::<4>(packet, 16));
-                let (source, destination) = (Ipv4Addr::from(source), Ipv4Addr::from(destination));
-                pseudo_ipv4(source, destination, protocol, transport_length as u16)
-            }
-            Version::Six => {
-                let (source, destination) = (array::<16>(packet, 8), array::<16>(packet, 24));
-                let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
-                pseudo_ipv6(source, destination, protocol, transport_length as u32)
-            }
-        }
+        self.kind.pseudo_header(self.is_ipv6(), packet, transport_length)
     }
 }
 
@@ -363,17 +362,18 @@ fn parse_ipv6(packet: &[u8], available: usize) -> Result<Network, Uncuttable> {
 }
 
 /// The 16-bit field at `offset`, which the caller has checked to be there.
-fn word(bytes: &[u8], offset: usize) -> u16 {
+#[inline(always)]
+pub(crate) fn word(bytes: &[u8], offset: usize) -> u16 {
     u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
 }
 
 /// Writes the 16-bit field at `offset`, which the caller has checked to be there.
-fn put(bytes: &mut [u8], offset: usize, value: u16) {
+pub(crate) fn put(bytes: &mut [u8], offset: usize, value: u16) {
     bytes[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
 }
 
 /// The `N` bytes at `offset`, which the caller has checked to be there.
-fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(&bytes[offset..offset + N]);
     array
