@@ -260,7 +260,7 @@ const fn fold(sum: u64) -> u16 {
 
 /// Folds 32 bits to 16.
 #[inline(always)]
-const fn fold_half(sum: u32) -> u16 {
+pub(crate) const fn fold_half(sum: u32) -> u16 {
     (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Only headers are looked at and made here, but for [checksums](Part::is_intact): where the payload lies is the caller's business.
 
-use crate::checksum::{Sum, ipv4_header_checksum20, ipv4_header_sum20};
+use crate::checksum::{Sum, fold_half, ipv4_header_checksum20, ipv4_header_sum20};
 use crate::segment::{Transport, array, put, word};
 use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp, vlan};
 
@@ -215,9 +215,10 @@ pub struct Merged {
     identification: u16,
     /// Bytes of payload so far.
     payload: u32,
+    /// Bytes of payload that the next frame has at most: as many as the first one, and none if nothing can follow.
+    room: u16,
     /// Flags of TCP that the last frame had.
     flags: u8,
-    is_complete: bool,
     /// Which bits of headers are the same in all frames: a number of [`SAME`].
     same: u8,
 }
@@ -235,15 +236,11 @@ impl Merged {
     #[inline]
     pub fn new(first: Part) -> Self {
         let is_tagged = usize::from(first.network) > ethernet::HEADER_LENGTH;
-        Self {
-            first,
-            sequence: first.sequence.wrapping_add(u32::from(first.length)),
-            identification: first.identification.wrapping_add(1),
-            payload: u32::from(first.length),
-            flags: first.flags,
-            is_complete: first.is_last,
-            same: number_of(first.is_ipv6, first.kind, is_tagged) as u8,
-        }
+        let same = number_of(first.is_ipv6, first.kind, is_tagged) as u8;
+        let (sequence, identification) = (first.sequence, first.identification);
+        let mut merged = Self { first, sequence, identification, payload: 0, room: 0, flags: 0, same };
+        merged.add(Next { length: first.length, flags: first.flags });
+        merged
     }
 
     /// The first frame.
@@ -258,7 +255,7 @@ impl Merged {
 
     /// Whether nothing can follow.
     pub const fn is_complete(&self) -> bool {
-        self.is_complete
+        self.room == 0
     }
 
     /// The frame of `length` bytes that begins with `front`, if it is the one behind those that were merged. The first of them begins
@@ -266,40 +263,41 @@ impl Merged {
     #[inline]
     pub fn next(&self, first: &[u8], front: &[u8], length: usize) -> Option<Next> {
         let own = &self.first;
-        let (network, transport) = (usize::from(own.network), usize::from(own.transport));
         let headers = usize::from(own.headers);
         // There is payload in the first buffer, too.
         let ours = first.get(..headers)?;
         let (theirs, _) = front.split_at_checked(headers).filter(|(_, payload)| !payload.is_empty())?;
         let payload = length.checked_sub(headers)?;
-        if self.is_complete
-            || payload > usize::from(own.length)
-            || self.payload as usize + payload + headers - network > usize::from(u16::MAX)
-            || !same_headers(&SAME[usize::from(self.same) % SAME.len()], ours, theirs)
-        {
+        let is_as_long = payload == usize::from(own.length);
+        let same = &SAME[usize::from(is_as_long)][usize::from(self.same) % KINDS];
+        if payload > usize::from(self.room) || !same_headers(same, ours, theirs) {
             return None;
         }
         // From here on all that isn't the frame's own is as in the first one: what is where, and that it may be merged.
+        let packet = theirs.get(usize::from(own.network)..)?;
+        let segment = theirs.get(usize::from(own.transport)..)?;
+        let behind = length - usize::from(own.transport);
         let is_next = if own.is_ipv6 {
-            let header: &[u8; ipv6::HEADER_LENGTH] = theirs.get(network..)?.first_chunk()?;
-            usize::from(word(header, 4)) == length - transport
+            let header = packet.first_chunk::<{ ipv6::HEADER_LENGTH }>()?;
+            is_as_long || usize::from(word(header, 4)) == behind
         } else {
-            let header: &[u8; ipv4::HEADER_LENGTH] = theirs.get(network..)?.first_chunk()?;
+            let header = packet.first_chunk::<{ ipv4::HEADER_LENGTH }>()?;
             // The rest of the header has the same sum in both.
-            usize::from(word(header, 2)) == length - network
+            (is_as_long || usize::from(word(header, 2)) == header.len() + behind)
                 && word(header, 4) == self.identification
                 && own_words(header) == own.own_words
         };
         let (is_next, flags) = match own.kind {
             Transport::Tcp => {
-                let header: &[u8; tcp::HEADER_LENGTH] = theirs.get(transport..)?.first_chunk()?;
+                let header = segment.first_chunk::<{ tcp::HEADER_LENGTH }>()?;
                 let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
                 (is_next && sequence == self.sequence && header[13] & FIRST == 0, header[13])
             }
             Transport::Udp => {
-                let header: &[u8; udp::HEADER_LENGTH] = theirs.get(transport..)?.first_chunk()?;
+                let header = segment.first_chunk::<{ udp::HEADER_LENGTH }>()?;
                 let has_checksum = word(header, udp::CHECKSUM_OFFSET) != 0;
-                (is_next && has_checksum && usize::from(word(header, 4)) == length - transport, 0)
+                let is_whole = is_as_long || usize::from(word(header, 4)) == behind;
+                (is_next && has_checksum && is_whole, 0)
             }
         };
         is_next.then_some(Next { length: payload as u16, flags })
@@ -312,7 +310,17 @@ impl Merged {
         self.identification = self.identification.wrapping_add(1);
         self.payload += next.length as u32;
         self.flags = next.flags;
-        self.is_complete = next.flags & LAST != 0 || next.length < self.first.length;
+        let is_last = next.flags & LAST != 0 || next.length < self.first.length;
+        let (own, used) =
+            (self.first.length, (self.first.headers - self.first.network) as u32 + self.payload);
+        let left = (u16::MAX as u32).saturating_sub(used);
+        self.room = if is_last {
+            0
+        } else if left < own as u32 {
+            left as u16
+        } else {
+            own
+        };
     }
 
     /// Whether the first frame says that the sender has answered to congestion (TCP's CWR, RFC 3168), which the others must not.
@@ -351,42 +359,59 @@ impl Merged {
 /// The ones' complement sum of length, identification and checksum.
 #[inline(always)]
 fn own_words(header: &[u8; ipv4::HEADER_LENGTH]) -> u16 {
-    Sum::new().word(word(header, 2)).word(word(header, 4)).word(word(header, 10)).fold()
+    // In the machine's order, which changes nothing but the order of the sum's own bytes (RFC 1071 section 2 (B)).
+    let word = |offset| u32::from(u16::from_ne_bytes(array(header, offset)));
+    fold_half(word(2) + word(4) + word(10))
 }
 
 /// Bytes of headers at most: a tag, IPv6, and TCP with all options.
 const MOST_HEADERS: usize = ethernet::HEADER_LENGTH + vlan::TAG_LENGTH + ipv6::HEADER_LENGTH + 60;
 
-/// The bits that are the same in all frames of a packet, by [number](number_of): all but lengths, checksums, the identification, the
-/// sequence number, and flags that only the first or the last has.
-static SAME: [[u8; MOST_HEADERS]; 8] = {
-    let mut all = [[0xff; MOST_HEADERS]; 8];
+/// Kinds of frames that can be merged: [`number_of`] has their numbers.
+const KINDS: usize = 8;
+
+/// The bits that are the same in all frames of a packet, by number of their kind: all but lengths, checksums, the identification, the
+/// sequence number, and flags that only the first or the last has. The second half is for frames of one length, whose lengths are the
+/// same as well.
+static SAME: [[[u8; MOST_HEADERS]; KINDS]; 2] = [same_bits(false), same_bits(true)];
+
+const fn same_bits(is_as_long: bool) -> [[u8; MOST_HEADERS]; KINDS] {
+    let mut all = [[0xff; MOST_HEADERS]; KINDS];
     let mut number = 0;
     while number < all.len() {
-        let network = ethernet::HEADER_LENGTH + if number & 1 != 0 { vlan::TAG_LENGTH } else { 0 };
-        let (transport, others): (usize, &[usize]) = if number & 4 != 0 {
-            (network + ipv6::HEADER_LENGTH, &[4, 5])
+        let (is_tagged, is_tcp, is_ipv6) = (number & 1 != 0, number & 2 != 0, number & 4 != 0);
+        let network = ethernet::HEADER_LENGTH + if is_tagged { vlan::TAG_LENGTH } else { 0 };
+        let transport = network + if is_ipv6 { ipv6::HEADER_LENGTH } else { ipv4::HEADER_LENGTH };
+        let own = &mut all[number];
+        if !is_as_long {
+            clear(own, network + if is_ipv6 { 4 } else { 2 }, 2);
+        }
+        if !is_ipv6 {
+            clear(own, network + 4, 2);
+            clear(own, network + 10, 2);
+        }
+        if is_tcp {
+            clear(own, transport + 4, 4);
+            own[transport + 13] = !(LAST | FIRST);
+            clear(own, transport + tcp::CHECKSUM_OFFSET, 2);
         } else {
-            (network + ipv4::HEADER_LENGTH, &[2, 3, 4, 5, 10, 11])
-        };
-        let mut at = 0;
-        while at < others.len() {
-            all[number][network + others[at]] = 0;
-            at += 1;
-        }
-        let others: &[usize] = if number & 2 != 0 { &[4, 5, 6, 7, 16, 17] } else { &[4, 5, 6, 7] };
-        let mut at = 0;
-        while at < others.len() {
-            all[number][transport + others[at]] = 0;
-            at += 1;
-        }
-        if number & 2 != 0 {
-            all[number][transport + 13] = !(LAST | FIRST);
+            if !is_as_long {
+                clear(own, transport + 4, 2);
+            }
+            clear(own, transport + udp::CHECKSUM_OFFSET, 2);
         }
         number += 1;
     }
     all
-};
+}
+
+const fn clear(bits: &mut [u8; MOST_HEADERS], from: usize, count: usize) {
+    let mut at = from;
+    while at < from + count {
+        bits[at] = 0;
+        at += 1;
+    }
+}
 
 /// The number of a kind of frames among [`SAME`].
 const fn number_of(is_ipv6: bool, kind: Transport, is_tagged: bool) -> usize {
@@ -396,26 +421,28 @@ const fn number_of(is_ipv6: bool, kind: Transport, is_tagged: bool) -> usize {
 /// Whether headers of one length are the same in bits of `mask`.
 #[inline(always)]
 fn same_headers(mask: &[u8; MOST_HEADERS], ours: &[u8], theirs: &[u8]) -> bool {
-    // Vectors of as many bytes, of which there are at least so many.
-    const PART: usize = 32;
-    let differences = |ours: &[u8; PART], theirs: &[u8; PART], mask: &[u8; PART]| {
-        let words =
-            ours.as_chunks::<8>().0.iter().zip(theirs.as_chunks::<8>().0).zip(mask.as_chunks::<8>().0);
-        words.fold(0, |sum, ((ours, theirs), mask)| {
-            sum | (u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs)) & u64::from_ne_bytes(*mask)
-        })
-    };
     let mask = mask.get(..ours.len()).unwrap_or_default();
     let parts =
         ours.as_chunks::<PART>().0.iter().zip(theirs.as_chunks::<PART>().0).zip(mask.as_chunks::<PART>().0);
-    let most = parts.fold(0, |sum, ((ours, theirs), mask)| sum | differences(ours, theirs, mask));
+    let most = parts.fold([0; 4], |sum, ((ours, theirs), mask)| differences(sum, ours, theirs, mask));
     let (Some(ours), Some(theirs), Some(mask)) =
         (ours.last_chunk::<PART>(), theirs.last_chunk::<PART>(), mask.last_chunk::<PART>())
     else {
         return false;
     };
     // The last ones, some of which were compared already.
-    most | differences(ours, theirs, mask) == 0
+    differences(most, ours, theirs, mask).iter().fold(0, |sum, bits| sum | bits) == 0
+}
+
+/// Bytes of headers that are compared at a time: there are at least so many.
+const PART: usize = 32;
+
+/// The bits of `mask` that differ, laid over those that did before.
+#[inline(always)]
+fn differences(before: [u64; 4], ours: &[u8; PART], theirs: &[u8; PART], mask: &[u8; PART]) -> [u64; 4] {
+    let words = |bytes: &[u8; PART]| [0, 8, 16, 24].map(|at| u64::from_ne_bytes(array(bytes, at)));
+    let (ours, theirs, mask) = (words(ours), words(theirs), words(mask));
+    [0, 1, 2, 3].map(|at| before[at] | (ours[at] ^ theirs[at]) & mask[at])
 }
 
 /// A hash of the addresses and ports of a frame that begins with `front`: of IPv4 without options, or IPv6 without extension headers,

@@ -248,39 +248,41 @@ impl SuperFrame {
         let headers = &mut headers[..self.payload];
         headers.copy_from_slice(&front[..self.payload]);
         let payload = self.payload(index);
-        let transport_length = self.payload - self.transport + payload.len();
-        self.finish_network(&mut headers[self.network..], index, transport_length);
-        let sum = match headers.get_mut(self.transport..) {
-            Some(transport) => self.finish_transport(transport, index, transport_length),
-            None => Sum::new(),
-        };
+        // Behind both there is space for what is written: it was parsed.
+        let (network, transport) = headers.split_at_mut(self.transport);
+        let length = transport.len() + payload.len();
+        self.finish_network(&mut network[self.network..], index, length);
+        let is_last = payload.end == self.end;
+        let sum = self.finish_transport(transport, index, is_last, length);
         if !self.without_checksum {
             // The pseudo header has the length, too.
-            let sum = self.transport_sum.word(transport_length as u16).then(sum).then(payload_sum).checksum();
-            let field = self.transport + self.kind.checksum_offset();
-            put(headers, field, self.kind.checksum_to_send(sum));
+            let sum = self.transport_sum.word(length as u16).then(sum).then(payload_sum).checksum();
+            put(transport, self.kind.checksum_offset(), self.kind.checksum_to_send(sum));
         }
         headers
     }
 
     /// Completes the IP header.
+    #[inline]
     fn finish_network(&self, packet: &mut [u8], index: usize, transport_length: usize) {
-        let header = self.transport - self.network;
+        let length = packet.len() + transport_length;
         match self.version {
             Version::Four => {
-                let length = (header + transport_length) as u16;
+                let Some(header) = packet.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() else { return };
+                let length = length as u16;
                 // Each segment is a packet of its own, so each has an identification of its own (RFC 6864).
-                let identification = word(packet, 4).wrapping_add(index as u16);
-                put(packet, 2, length);
-                put(packet, 4, identification);
-                put(packet, 10, self.network_sum.word(length).word(identification).checksum());
+                let identification = word(header, 4).wrapping_add(index as u16);
+                put(header, 2, length);
+                put(header, 4, identification);
+                put(header, 10, self.network_sum.word(length).word(identification).checksum());
             }
-            Version::Six => put(packet, 4, (header - ipv6::HEADER_LENGTH + transport_length) as u16),
+            Version::Six => put(packet, 4, (length - ipv6::HEADER_LENGTH) as u16),
         }
     }
 
     /// Completes what segments have a value of their own for; returns its sum.
-    fn finish_transport(&self, header: &mut [u8], index: usize, length: usize) -> Sum {
+    #[inline]
+    fn finish_transport(&self, header: &mut [u8], index: usize, is_last: bool, length: usize) -> Sum {
         if self.kind == Transport::Udp {
             put(header, 4, length as u16);
             return Sum::new().word(length as u16);
@@ -288,7 +290,7 @@ impl SuperFrame {
         let Some(header) = header.first_chunk_mut::<{ tcp::HEADER_LENGTH }>() else { return Sum::new() };
         let sequence = u32::from_be_bytes(array::<4>(header, 4)).wrapping_add((index * self.size) as u32);
         header[4..8].copy_from_slice(&sequence.to_be_bytes());
-        if index + 1 < self.count() {
+        if !is_last {
             header[13] &= !(TcpFlags::FIN | TcpFlags::PSH).0;
         }
         if index > 0 {

@@ -54,7 +54,7 @@ struct Open {
     place: u16,
     /// What was added last: a number in `added`.
     last: u16,
-    /// Buffers of what was added.
+    /// Buffers of all of it.
     buffers: u16,
 }
 
@@ -137,8 +137,8 @@ impl Merger {
                 *slot = NONE;
                 if !part.is_last && packet.segmentation().is_none() && self.open.len() < BURST_CAPACITY {
                     *slot = self.open.len() as u16;
-                    let (place, merged) = (burst.len() as u16, Merged::new(part));
-                    self.open.push(Open { merged, place, last: NONE, buffers: 0 });
+                    let (place, buffers) = (burst.len() as u16, packet.segments() as u16);
+                    self.open.push(Open { merged: Merged::new(part), place, last: NONE, buffers });
                 }
             }
             Look::Alone(flow) => self.slots[slot_of(flow)] = NONE,
@@ -154,12 +154,12 @@ impl Open {
     #[inline]
     fn takes(&self, first: &Packet, packet: &Packet) -> Option<Next> {
         let next = self.merged.next(first.data(), packet.data(), packet.packet_length())?;
-        let is_taken = first.segments() + usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
+        let is_taken = usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
             && packet.segmentation().is_none()
             && first.has_same_tag(packet)
             && (packet.segments() == 1 || !packet.has_shared_data())
-            && (self.last != NONE || is_intact(first, self.merged.first()))
-            && is_intact(packet, &self.merged.part(&next));
+            && (self.last != NONE || is_intact(first, || *self.merged.first()))
+            && is_intact(packet, || self.merged.part(&next));
         is_taken.then_some(next)
     }
 }
@@ -173,11 +173,12 @@ const fn slot_of(flow: u32) -> usize {
 /// Whether a packet's checksum is right, or left to be computed. Whoever cuts the whole again computes new ones: what was wrong would
 /// be right then.
 #[inline(always)]
-fn is_intact(packet: &Packet, part: &Part) -> bool {
+fn is_intact(packet: &Packet, part: impl FnOnce() -> Part) -> bool {
     match packet.checksum() {
         Checksum::Good | Checksum::Partial { .. } => true,
         Checksum::Bad => false,
         Checksum::Unknown => {
+            let part = part();
             let payload = pieces(packet, part.headers.into()..packet.packet_length());
             part.is_intact(packet.data(), payload.fold(Sum::new(), Sum::bytes))
         }

@@ -64,6 +64,8 @@ fn front(segment: &[u8]) -> [u8; HEADERS] {
 struct Cutting {
     pool: Pool,
     headers: [u8; HEADERS],
+    /// Buffers that the packet is made of.
+    parts: Burst,
     burst: Burst,
     _lane: LaneCache,
 }
@@ -72,7 +74,8 @@ impl Cutting {
     fn new() -> Result<Self, LabError> {
         let (pool, lane) = fixture::pool("gso")?;
         let headers = segment(0, 0, &vec![7; SEGMENTS * PAYLOAD])?;
-        let cutting = Self { pool, headers: front(&headers), burst: Burst::new(), _lane: lane };
+        let (parts, burst) = (Burst::new(), Burst::new());
+        let mut cutting = Self { pool, headers: front(&headers), parts, burst, _lane: lane };
         let first = cutting.packet().ok_or_else(|| LabError::setup("there are no buffers"))?;
         let segments = Segments::new(first).map_err(|_| LabError::setup("the packet can't be cut"))?;
         if segments.remaining() != SEGMENTS {
@@ -82,21 +85,22 @@ impl Cutting {
     }
 
     /// The packet that is cut: in buffers that are full, as a TAP device fills them.
-    fn packet(&self) -> Option<Packet> {
-        let mut packet = self.pool.take()?;
-        let room = packet.tailroom();
-        packet.append(room).ok()?[..HEADERS].copy_from_slice(&self.headers);
-        let left = HEADERS + SEGMENTS * PAYLOAD - room;
-        // From behind, which takes no walk along the chain.
-        let mut tail = self.pool.take()?;
-        tail.append(left % room).ok()?;
-        for _ in 0..left / room {
-            let mut next = self.pool.take()?;
-            next.append(room).ok()?;
-            next.chain(tail).ok()?;
-            tail = next;
+    fn packet(&mut self) -> Option<Packet> {
+        let length = HEADERS + SEGMENTS * PAYLOAD;
+        self.pool.take_burst(&mut self.parts, length.div_ceil(self.pool.data_size()));
+        let mut left = length;
+        for part in self.parts.iter_mut() {
+            let count = left.min(part.tailroom());
+            part.append(count).ok()?;
+            left -= count;
         }
-        packet.chain(tail).ok()?;
+        // From behind, which takes no walk along the chain.
+        let mut packet = self.parts.pop()?;
+        while let Some(mut before) = self.parts.pop() {
+            before.chain(packet).ok()?;
+            packet = before;
+        }
+        packet.data_mut()[..HEADERS].copy_from_slice(&self.headers);
         packet.set_checksum(Checksum::Partial { start: TRANSPORT, offset: 16 });
         packet.set_segmentation(Some(Segmentation {
             kind: SegmentationKind::Tcp4,
