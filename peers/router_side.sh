@@ -283,7 +283,7 @@ round() {
 	ip -n "$middle" link set right xdp off
 	if ((received <= 0)); then fail "nothing arrived"; fi
 	if [ "$how" = saturated ]; then
-		cycles=$(awk "BEGIN { printf \"%d\", $(user_share) * $lane_ran * $clock / 1e9 }")
+		cycles=$(awk "BEGIN { printf \"%.0f\", $(user_share) * $lane_ran * $clock / 1e9 }")
 		# Its fourth field is the CPU time of the thread, in nanoseconds, in which they were counted.
 		more=$(awk -F , -v packets="$received" -v ran="$lane_ran" \
 			'/sys_enter/ { printf ", %.1f system calls a thousand packets", ($1 / $4) * 1000 / (packets / ran) }' "$work/calls")

@@ -4,7 +4,8 @@
 #
 #     peers/router_tcp_side.sh WHO HOW CYCLES_A_SECOND WARMLANE
 #
-# WHO is kernel, or a path of `warmlane router`: best, xdp, tc or user. HOW says what iperf3 does:
+# WHO is kernel, or a path of `warmlane router`: best, xdp, tc or user; or tap, for `warmlane forward` between two TAP devices in place of the
+# links, or tap-off, for the same without offloads, so with packets of 1,500 bytes. HOW says what iperf3 does:
 #
 # - through: one connection through the router, with the links' usual offloads, so packets of up to 64 KiB.
 # - through-off: the same with `tx off` at both ends, so packets of 1,500 bytes with checksums.
@@ -43,10 +44,43 @@ fail() {
 # shellcheck source=links.sh
 . "$(dirname "$0")/links.sh"
 make_links
-ip -n "$west" address add 10.0.0.2/24 dev sender
-ip -n "$east" address add 10.0.1.2/24 dev receiver
-ip -n "$west" route add default via 10.0.0.1
-ip -n "$east" route add default via 10.0.1.1
+# The addresses of both ends.
+make_ends() {
+	ip -n "$west" address add 10.0.0.2/24 dev sender
+	ip -n "$east" address add 10.0.1.2/24 dev receiver
+	ip -n "$west" route add default via 10.0.0.1
+	ip -n "$east" route add default via 10.0.1.1
+}
+case $who in
+tap | tap-off)
+	ip -n "$middle" link delete left
+	ip -n "$middle" link delete right
+	offloads=true
+	if [ "$who" = tap-off ]; then offloads=false; fi
+	cat >"$work/forward.toml" <<-END
+		lanes = 1
+		[[port]]
+		name = "sender"
+		driver = "tap:sender,offloads=$offloads"
+		mac = "02:00:00:00:01:01"
+		addresses = ["10.0.0.1/24"]
+		[[port]]
+		name = "receiver"
+		driver = "tap:receiver,offloads=$offloads"
+		mac = "02:00:00:00:01:02"
+		addresses = ["10.0.1.1/24"]
+		[[neighbour]]
+		address = "10.0.0.2"
+		mac = "02:00:00:00:00:01"
+		port = "sender"
+		[[neighbour]]
+		address = "10.0.1.2"
+		mac = "02:00:00:00:00:02"
+		port = "receiver"
+	END
+	;;
+*) make_ends ;;
+esac
 if [ "$how" = through-off ]; then
 	ip netns exec "$west" ethtool -K sender tx off >/dev/null
 	ip netns exec "$east" ethtool -K receiver tx off >/dev/null
@@ -96,16 +130,34 @@ stolen() {
 	set -- $fields
 	steal=$8
 }
-start_router() {
+# Waits until it has said that.
+await() {
 	local tries
-	if [ "$who" = kernel ]; then return; fi
-	ip netns exec "$middle" "$warmlane" router left "$out" --path "$who" --socket "$work/socket" >"$work/router" 2>&1 </dev/null &
-	router=$!
 	for ((tries = 0; tries < 200; tries++)); do
-		if grep -q 'note: forwarding between' "$work/router"; then return; fi
+		if grep -q "$1" "$work/router"; then return; fi
 		sleep 0.05
 	done
 	fail "it doesn't start"
+}
+start_router() {
+	case $who in
+	kernel) ;;
+	tap | tap-off)
+		ip netns exec "$middle" "$warmlane" forward --idle latency --config "$work/forward.toml" >"$work/router" 2>&1 </dev/null &
+		router=$!
+		await "note: port 'receiver'"
+		ip -n "$middle" link set sender netns "$west"
+		ip -n "$middle" link set receiver netns "$east"
+		ip -n "$west" link set sender address 02:00:00:00:00:01 up
+		ip -n "$east" link set receiver address 02:00:00:00:00:02 up
+		make_ends
+		;;
+	*)
+		ip netns exec "$middle" "$warmlane" router left "$out" --path "$who" --socket "$work/socket" >"$work/router" 2>&1 </dev/null &
+		router=$!
+		await 'note: forwarding between'
+		;;
+	esac
 }
 round() {
 	local seconds=$1 before steal length disturbed=""
@@ -129,7 +181,7 @@ print(int(total["bytes"]), total["seconds"])' "$work/client")
 	awk -v who="$who" -v bytes="$bytes" -v length_="$length" -v more="${disturbed:+: not counted, $disturbed}" \
 		'BEGIN { printf "%s: %.2f Gbit/s%s\n", who, bytes * 8 / length_ / 1e9, more }' >&2
 	awk -v bytes="$bytes" -v length_="$length" -v clock="$clock" -v disturbed="$disturbed" \
-		'BEGIN { printf "{\"packets\":%d,\"cycles\":%d,\"disturbed\":\"%s\"}\n", bytes / 1024, length_ * clock, disturbed }'
+		'BEGIN { printf "{\"packets\":%.0f,\"cycles\":%.0f,\"disturbed\":\"%s\"}\n", bytes / 1024, length_ * clock, disturbed }'
 }
 
 echo ready

@@ -7,7 +7,7 @@ pub(crate) mod copy;
 mod docsis_crypto;
 mod docsis_downstream;
 pub(crate) mod exact;
-mod fixture;
+pub(crate) mod fixture;
 mod forward;
 mod generate;
 mod locks;
@@ -23,7 +23,7 @@ mod rings;
 mod segments;
 mod toeplitz;
 mod virtual_ports;
-mod vxlan;
+pub(crate) mod vxlan;
 
 use crate::bench::Bench;
 

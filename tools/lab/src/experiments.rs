@@ -29,6 +29,7 @@ mod sources;
 mod tables;
 mod tx_free;
 mod vector_rx;
+mod vxlan_csum;
 mod zero_copy_ring;
 
 use crate::experiment::Experiment;
@@ -58,5 +59,6 @@ pub(crate) const ALL: &[&Experiment] = &[
     &tables::EXPERIMENT,
     &tx_free::EXPERIMENT,
     &vector_rx::EXPERIMENT,
+    &vxlan_csum::EXPERIMENT,
     &zero_copy_ring::EXPERIMENT,
 ];

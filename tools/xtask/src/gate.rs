@@ -104,6 +104,8 @@ const PATHS: &[HotPath] = &[
     path("flows-forward", "packet", "avx2", 20),
     path("vxlan", "packet", "avx2", 20),
     path("vxlan-decapsulate", "packet", "avx2", 20),
+    path("gso", "segment", "avx2", 20),
+    path("gro", "segment", "avx2", 20),
     path("packed-look", "descriptor", "avx2", 20),
     path("packed-look", "descriptor", "portable", 20),
     path("card-look", "descriptor", "avx2", 20),

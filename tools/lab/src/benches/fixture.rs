@@ -11,7 +11,7 @@ use warmlane_memory::replay::{self, Frames};
 use warmlane_port::{Port, QueueCountersView, ReceiveQueue, TransmitQueue};
 
 /// A pool of the usual shape, and this lane's cache of it.
-pub(super) fn pool(name: &str) -> Result<(Pool, LaneCache), LabError> {
+pub(crate) fn pool(name: &str) -> Result<(Pool, LaneCache), LabError> {
     let pool =
         Pool::new(&PoolConfig { name: name.to_owned(), ..PoolConfig::default() }).map_err(LabError::setup)?;
     let lane = pool.attach().map_err(LabError::setup)?;

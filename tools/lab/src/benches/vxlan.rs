@@ -61,7 +61,7 @@ const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Numbers of the ports: tunnels come in by the first.
 const UNDERLAY: u16 = 0;
-const ACCESS: u16 = 1;
+pub(crate) const ACCESS: u16 = 1;
 
 fn prepare(setting: &Setting, way: Way) -> Result<Box<dyn Measure>, LabError> {
     let (pool, lane) = fixture::pool(NAME)?;
@@ -83,7 +83,7 @@ fn prepare(setting: &Setting, way: Way) -> Result<Box<dyn Measure>, LabError> {
 }
 
 /// A gateway that has seen all stations.
-fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
+pub(crate) fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
     let network = OverlayConfig {
         protocol: TunnelProtocol::Vxlan,
         identifier: IDENTIFIER,
@@ -134,12 +134,22 @@ fn frames(way: Way) -> Result<Frames, LabError> {
 }
 
 fn frame(way: Way, number: usize) -> Result<Vec<u8>, BuildError> {
+    frame_of(way, number, LENGTH)
+}
+
+/// A frame of `length` bytes that is to be encapsulated: UDP between a pair of stations.
+pub(crate) fn frame_to_encapsulate(number: usize, length: usize) -> Result<Vec<u8>, BuildError> {
+    frame_of(Way::Encapsulate, number, length)
+}
+
+fn frame_of(way: Way, number: usize, length: usize) -> Result<Vec<u8>, BuildError> {
     let (station, host) = (number % STATIONS, number / STATIONS);
     let far = (MacAddress([2, 0, 0, 1, 0, station as u8]), Ipv4Addr::new(10, 1, 0, station as u8));
     let near = (MacAddress([2, 0, 0, 0, 0, host as u8]), Ipv4Addr::new(10, 0, 0, host as u8));
     let (from, to) = if way == Way::Encapsulate { (near, far) } else { (far, near) };
     let inside = Frame::new().ethernet(to.0, from.0).ipv4(Ipv4Fields::new(from.1, to.1));
-    let inside = inside.udp(1_024 + number as u16, 53).payload(&[0; LENGTH - 42]).padded(LENGTH).to_vec()?;
+    let payload = vec![0; length.saturating_sub(42)];
+    let inside = inside.udp(1_024 + number as u16, 53).payload(&payload).padded(length).to_vec()?;
     if way == Way::Encapsulate {
         return Ok(inside);
     }

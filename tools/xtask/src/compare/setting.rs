@@ -167,14 +167,19 @@ impl Setting {
 
     /// TCP through or to a path of the router against the kernel alone, by `peers/router_tcp_side.sh`.
     pub(crate) fn router_tcp(&self, path: &str, how: &str) -> anyhow::Result<Sides> {
+        self.tcp(path, how, ("the kernel", "kernel"))
+    }
+
+    /// TCP by a way of the same script, against another one that has a name for readers, too.
+    pub(crate) fn tcp(&self, way: &str, how: &str, peer: (&str, &str)) -> anyhow::Result<Sides> {
         let (ours, clock) = (self.ours()?, Clock::calibrated().cycles_per_second());
         let start = |who: &str| {
             let mut command = Command::new(self.root.join("peers/router_tcp_side.sh"));
             command.args([who, how, &clock.to_string()]).arg(ours);
             command
         };
-        let peers = vec![("the kernel".to_owned(), start("kernel"))];
-        Ok(Sides { ours: start(path), peers, missing: None, pages: Pages::provide(ROUTER_BYTES), dpdk: None })
+        let peers = vec![(peer.0.to_owned(), start(peer.1))];
+        Ok(Sides { ours: start(way), peers, missing: None, pages: Pages::provide(ROUTER_BYTES), dpdk: None })
     }
 
     /// What a BPF program takes to find out where a packet goes, by `peers/lookup_side.py`: from the kernel against a map.

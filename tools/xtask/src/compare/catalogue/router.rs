@@ -188,6 +188,22 @@ pub(super) const COMPARISONS: &[Comparison] = &[
         prepare: |setting| setting.router_tcp("best", "vxlan"),
     },
     Comparison {
+        name: "tap-tcp",
+        unit: "cycles/KiB",
+        promise: 3.0,
+        bound: "the ends' TCP, and two copies between the kernel and ours; without offloads each frame is a system call at both devices",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.tcp("tap", "through", ("the same without offloads", "tap-off")),
+    },
+    Comparison {
+        name: "tap-tcp-kernel",
+        unit: "cycles/KiB",
+        promise: 0.8,
+        bound: "the ends' TCP, and two copies between the kernel and ours, where the kernel's own forwarding between links copies nothing",
+        lanes: Lanes::Fed,
+        prepare: |setting| setting.tcp("tap", "through", ("the kernel, between virtual links", "kernel")),
+    },
+    Comparison {
         name: "router-lookup",
         unit: "cycles/lookup",
         promise: 1.0,
