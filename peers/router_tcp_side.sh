@@ -140,6 +140,8 @@ await() {
 	fail "it doesn't start"
 }
 start_router() {
+	# Whoever starts opens it a moment later, and what the last one has said is not to be taken for its own.
+	: >"$work/router"
 	case $who in
 	kernel) ;;
 	tap | tap-off)
