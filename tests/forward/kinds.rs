@@ -93,12 +93,6 @@ fn finish(process: Process) -> Report {
 }
 
 /// Bytes of the packets that went through a port, on average.
-fn mean_length(report: &Report, port: &str, direction: &str) -> u64 {
-    let port = report.port(port);
-    let number = |name| report.number(&format!("{port}/{direction}/{name}"));
-    number("bytes") / number("packets").max(1)
-}
-
 /// What host 3 leaves to hardware comes whole to the hub by vhost, and is done there for those that can't take it so: by AF_XDP and by memif.
 #[test]
 fn ports_of_all_kinds_in_one_process() {
@@ -145,6 +139,6 @@ fn ports_of_all_kinds_in_one_process() {
     };
     assert!(packets("transmitted") > packets("received"), "{:#}", report.value());
     for port in ["p1", "p2"] {
-        assert!(mean_length(&report, port, "transmitted") <= 1_514, "{:#}", report.value());
+        assert!(report.mean_length(port, "transmitted") <= 1_514, "{:#}", report.value());
     }
 }

@@ -9,18 +9,12 @@ use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::requirements;
 
 /// Bytes of the packets that a port of the report `received` or `transmitted`, on average.
-fn mean_length(report: &warmlane_testkit::Report, port: &str, direction: &str) -> u64 {
-    let port = report.port(port);
-    let number = |name| report.number(&format!("{port}/{direction}/{name}"));
-    number("bytes") / number("packets").max(1)
-}
-
 #[test]
 fn from_tap_to_tap_long_packets_stay_whole() {
     let Some(lab) = Lab::new(Driver::Tap, 1, 1500) else { return };
     lab.check_transfer();
     let report = lab.finish();
-    let mean = mean_length(&report, "east", "transmitted");
+    let mean = report.mean_length("east", "transmitted");
     assert!(mean > 3_000, "{mean} bytes each: {:#}", report.value());
 }
 
@@ -32,9 +26,9 @@ fn from_tap_to_af_xdp_they_are_cut_and_right() {
     let Some(lab) = Lab::new(Driver::TapAndXdp, 1, 1500) else { return };
     lab.check_wire();
     let report = lab.finish();
-    let mean = mean_length(&report, "west", "received");
+    let mean = report.mean_length("west", "received");
     assert!(mean > 3_000, "super-frames came in: {:#}", report.value());
-    assert!(mean_length(&report, "east", "transmitted") <= 1514, "{:#}", report.value());
+    assert!(report.mean_length("east", "transmitted") <= 1514, "{:#}", report.value());
 }
 
 #[test]
@@ -42,9 +36,9 @@ fn from_af_xdp_to_tap_frames_are_merged() {
     let Some(lab) = Lab::new(Driver::TapAndXdp, 1, 1500) else { return };
     lab.check_transfer_back();
     let report = lab.finish();
-    let mean = mean_length(&report, "east", "received");
+    let mean = report.mean_length("east", "received");
     assert!(mean <= 1514, "frames came in one by one: {:#}", report.value());
-    let mean = mean_length(&report, "west", "transmitted");
+    let mean = report.mean_length("west", "transmitted");
     assert!(mean > 3_000, "{mean} bytes each: {:#}", report.value());
 }
 

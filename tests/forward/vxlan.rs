@@ -35,6 +35,8 @@ pub(super) struct Underlay {
     pub(super) driver: &'static str,
     pub(super) is_ipv6: bool,
     pub(super) mtu: u32,
+    /// Frames of a flow are merged in the tunnel.
+    pub(super) gro: bool,
 }
 
 impl Underlay {
@@ -57,6 +59,7 @@ impl Underlay {
     }
 
     fn config(self) -> String {
+        let gro = self.gro;
         let (near, far, mtu, inner) = (self.address(1), self.address(2), self.mtu, self.inner_mtu());
         let (protocol, driver, length) = (self.protocol, self.driver, if self.is_ipv6 { 64 } else { 24 });
         format!(
@@ -68,6 +71,7 @@ impl Underlay {
             driver = "{driver}:u0"
             addresses = ["{near}/{length}"]
             mtu = {mtu}
+            gro = {gro}
 
             [[port]]
             name = "access"
@@ -119,11 +123,12 @@ impl Bridge {
         namespace::link((&gateway, "u0"), (&far, "u0"), underlay.mtu);
         far.ip(&format!("link set u0 address {FAR_MAC}"));
         far.ip(&format!("address add {far_end}/{} dev u0", if underlay.is_ipv6 { 64 } else { 24 }));
-        // No card takes this from a kernel on another machine. Nor has AF_XDP a word for checksums that are left to hardware.
-        let checksums = if underlay.driver == "xdp" { "tx off" } else { "" };
-        let off = "tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off";
-        let line = format!("ethtool -K u0 {checksums} {off}");
-        far.run(&line).expect_success(&line);
+        // AF_XDP has no word for checksums that are left to hardware, nor for what is to be cut inside a tunnel.
+        if underlay.driver == "xdp" {
+            let off = "tx-udp_tnl-segmentation off tx-udp_tnl-csum-segmentation off";
+            let line = format!("ethtool -K u0 tx off {off}");
+            far.run(&line).expect_success(&line);
+        }
 
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("gateway.toml");
@@ -251,7 +256,8 @@ pub(super) fn counted(namespace: &Namespace, family: &str, counter: &str) -> u64
     named.and_then(|(_, value)| value.parse().ok()).unwrap_or_else(|| panic!("no {family} {counter}"))
 }
 
-const IPV4: Underlay = Underlay { protocol: "vxlan", driver: "packet", is_ipv6: false, mtu: 1500 };
+const IPV4: Underlay =
+    Underlay { protocol: "vxlan", driver: "packet", is_ipv6: false, mtu: 1500, gro: false };
 
 #[test]
 fn hosts_reach_each_other_over_ipv4() {
@@ -275,6 +281,36 @@ fn jumbo_frames_go_through_over_af_xdp() {
     bridge.check_pings();
     bridge.check_transfers_on_the_wire();
     bridge.finish();
+}
+
+/// The frames of a connection come in one by one, and the host gets packets of many: they were merged in their datagrams.
+#[test]
+fn frames_are_merged_in_the_tunnel() {
+    let Some(bridge) = Bridge::new(Underlay { driver: "xdp", gro: true, ..IPV4 }) else { return };
+    bridge.check_pings();
+    let mut server = bridge.far.spawn("iperf3 --server --forceflush");
+    server.wait_for("Server listening", SHORT);
+    for address in inside(2) {
+        send_3_mib(&bridge.host, &address, "--reverse");
+    }
+    let report = bridge.finish();
+    assert!(report.mean_length("underlay", "received") <= 1514, "{:#}", report.value());
+    assert!(report.mean_length("access", "transmitted") > 3_000, "{:#}", report.value());
+}
+
+/// The far kernel leaves it to its link to cut what is in the tunnel, and here the host's device cuts it.
+#[test]
+fn what_the_kernel_leaves_uncut_in_a_tunnel_goes_through_as_one() {
+    let Some(bridge) = Bridge::new(IPV4) else { return };
+    let mut server = bridge.far.spawn("iperf3 --server --forceflush");
+    server.wait_for("Server listening", SHORT);
+    for address in inside(2) {
+        send_3_mib(&bridge.host, &address, "--reverse");
+    }
+    let report = bridge.finish();
+    for (port, direction) in [("underlay", "received"), ("access", "transmitted")] {
+        assert!(report.mean_length(port, direction) > 3_000, "{port}: {:#}", report.value());
+    }
 }
 
 /// The host's link carries more than the tunnel, and nobody has told it.

@@ -14,6 +14,14 @@ pub const HEADER_LENGTH: usize = 20;
 /// Bytes of a header with as many options as fit.
 pub const MAXIMUM_HEADER_LENGTH: usize = 60;
 
+/// By how much the identification of a packet is more than that of the one before it, if both are segments of one: senders count. Those whose
+/// packets must not be cut may have 0 in all of them, since nobody looks at it (RFC 6864 section 4.1). `flags` is the word with the flag DF.
+#[inline(always)]
+pub const fn identification_step(identification: u16, flags: u16) -> u16 {
+    const DONT_FRAGMENT: u16 = 0x4000;
+    !(identification == 0 && flags & DONT_FRAGMENT != 0) as u16
+}
+
 header_errors! {
     /// What is wrong with an IPv4 packet. The order of the variants is the order of the checks.
     pub enum Ipv4Error {

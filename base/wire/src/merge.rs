@@ -2,13 +2,19 @@
 //!
 //! The reverse of [`segment`](crate::segment): cut again, the merged frame gives the same frames. So only those are merged that follow
 //! each other without a gap and differ in nothing that cutting wouldn't make different (`net/ipv4/tcp_offload.c: tcp_gro_receive`,
-//! `net/ipv4/udp_offload.c: udp_gro_receive_segment` do the same, but for fixed identifications).
+//! `net/ipv4/udp_offload.c: udp_gro_receive_segment` do the same, but for fixed identifications other than 0).
+//!
+//! Of frames in the datagrams of a tunnel, [`Around`] compares what is around them.
 //!
 //! Only headers are looked at and made here, but for [checksums](Part::is_intact): where the payload lies is the caller's business.
+
+mod tunnel;
 
 use crate::checksum::{Sum, fold_half, ipv4_header_checksum20, ipv4_header_sum20};
 use crate::segment::{Transport, array, put, word};
 use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp, vlan};
+
+pub use tunnel::Around;
 
 /// What merging found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +50,14 @@ pub struct Part {
     pub length: u16,
     flags: u8,
     identification: u16,
+    identification_step: u16,
     sequence: u32,
     /// The sum of what is each frame's own in an IPv4 header: as its checksum is right, the same in all frames of a packet.
     own_words: u16,
 }
+
+/// Bytes of an IP packet that frames are merged to at most: a tunnel's headers around it still fit a length of 16 bits.
+const MOST_BYTES: u32 = u16::MAX as u32 - 128;
 
 /// TCP flags that frames of one packet may have; what a cut packet has in its last frame only, or in its first one.
 const ALLOWED: u8 = TcpFlags::ACK.0 | TcpFlags::ECE.0 | LAST | FIRST;
@@ -87,6 +97,7 @@ impl Look {
             network,
             transport: network + ipv4::HEADER_LENGTH as u8,
             identification: word(header, 4),
+            identification_step: ipv4::identification_step(word(header, 4), word(header, 6)),
             own_words: own_words(header),
             ..Part::of_flow(flow)
         };
@@ -187,9 +198,16 @@ impl Part {
             length: 0,
             flags: 0,
             identification: 0,
+            identification_step: 0,
             sequence: 0,
             own_words: 0,
         }
+    }
+
+    /// The same frame in a tunnel, whose flow has this hash.
+    #[must_use]
+    pub const fn of_tunnel(self, flow: u32) -> Self {
+        Self { flow, ..self }
     }
 
     /// Whether the transport checksum is right; `payload` is the sum over what is behind the headers, which end `front`.
@@ -307,13 +325,13 @@ impl Merged {
     #[inline]
     pub const fn add(&mut self, next: Next) {
         self.sequence = self.sequence.wrapping_add(next.length as u32);
-        self.identification = self.identification.wrapping_add(1);
+        self.identification = self.identification.wrapping_add(self.first.identification_step);
         self.payload += next.length as u32;
         self.flags = next.flags;
         let is_last = next.flags & LAST != 0 || next.length < self.first.length;
         let (own, used) =
             (self.first.length, (self.first.headers - self.first.network) as u32 + self.payload);
-        let left = (u16::MAX as u32).saturating_sub(used);
+        let left = MOST_BYTES.saturating_sub(used);
         self.room = if is_last {
             0
         } else if left < own as u32 {

@@ -8,10 +8,17 @@
 //!
 //! Only headers are looked at and made here: where the payload lies, in one piece or in many, is the caller's business.
 
+mod header;
+mod tunnel;
+
 use std::ops::Range;
 
-use crate::checksum::{Sum, pseudo_ipv4, pseudo_ipv6};
-use crate::{EtherType, IpProtocol, TcpFlags, ethernet, ipv4, ipv6, tcp, udp};
+use crate::checksum::Sum;
+use crate::{EtherType, IpProtocol, TcpFlags, ethernet, tcp, udp};
+
+use header::Network;
+use tunnel::Around;
+pub use tunnel::Tunnel;
 
 /// Bytes of headers, Ethernet to TCP with all options and a few IPv6 extension headers, that a segment may have.
 pub const MAXIMUM_HEADERS: usize = 256;
@@ -45,13 +52,7 @@ impl Transport {
             Self::Tcp => IpProtocol::TCP,
             Self::Udp => IpProtocol::UDP,
         };
-        if is_ipv6 {
-            let (source, destination) = (array::<16>(packet, 8), array::<16>(packet, 24));
-            pseudo_ipv6(source.into(), destination.into(), protocol, length as u32)
-        } else {
-            let (source, destination) = (array::<4>(packet, 12), array::<4>(packet, 16));
-            pseudo_ipv4(source.into(), destination.into(), protocol, length as u16)
-        }
+        header::pseudo_header(is_ipv6, packet, protocol, length)
     }
 
     /// What goes into the header's checksum field for a computed `checksum`: in UDP all ones stand for zero, because zero means
@@ -75,6 +76,8 @@ pub struct Cut {
     /// Where the transport header starts, in bytes from the start of the frame, if the maker of the frame said so
     /// and left the checksum to us.
     pub checksum_start: Option<u16>,
+    /// The tunnel that it is in, if it is the frame inside that is cut: each segment gets what is around that as well.
+    pub tunnel: Option<Tunnel>,
 }
 
 /// Why a frame can't be cut. All of them mean the same to the operator: we don't know how.
@@ -84,25 +87,19 @@ pub struct Uncuttable;
 /// A super-frame that was found to be cuttable: where its parts are.
 #[derive(Clone, Copy, Debug)]
 pub struct SuperFrame {
-    network: usize,
-    transport: usize,
+    /// The innermost network header.
+    network: Network,
     payload: usize,
     end: usize,
     size: usize,
     kind: Transport,
     /// A UDP datagram over IPv4 whose sender computed no checksum (RFC 768: field zero); its segments get none.
     without_checksum: bool,
-    version: Version,
-    /// What is the same in all segments of what their checksums are made of: the IPv4 header without length and identification, and
-    /// the transport and its pseudo header without what [`write_headers`](Self::write_headers) changes.
-    network_sum: Sum,
+    /// What is the same in all segments of what their transport checksums are made of: the transport header and its pseudo header
+    /// without what [`write_headers`](Self::write_headers) changes.
     transport_sum: Sum,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    Four,
-    Six,
+    /// What is around the frame that is cut.
+    around: Option<Around>,
 }
 
 impl SuperFrame {
@@ -112,17 +109,17 @@ impl SuperFrame {
     /// # Errors
     /// [`Uncuttable`]
     pub fn parse(front: &[u8], length: usize, cut: Cut) -> Result<Self, Uncuttable> {
-        let (network, ether_type) = skip_tags(front)?;
-        let packet = front.get(network..).ok_or(Uncuttable)?;
-        let length =
-            length.checked_sub(network).filter(|&length| length >= packet.len()).ok_or(Uncuttable)?;
-        let (version, protocol, header, length) = match ether_type {
-            EtherType::IPV4 => parse_ipv4(packet, length)?,
-            EtherType::IPV6 => parse_ipv6(packet, length)?,
-            _ => return Err(Uncuttable),
+        let (start, is_ipv6) = match cut.tunnel {
+            None => skip_tags(front).map(|(start, is_ipv6)| (start, Some(is_ipv6)))?,
+            Some(tunnel) => (tunnel.inside, None),
         };
-        let transport = network + header;
-        let end = network + length;
+        let packet = front.get(start..).ok_or(Uncuttable)?;
+        let length = length.checked_sub(start).filter(|&length| length >= packet.len()).ok_or(Uncuttable)?;
+        let (network, protocol, length) = Network::parse(packet, start, length)?;
+        if is_ipv6.is_some_and(|is_ipv6| is_ipv6 != network.is_ipv6) {
+            return Err(Uncuttable);
+        }
+        let (transport, end) = (network.end, start + length);
         // A tunnel's super-frame says where the *inner* transport header is. Cutting it at the outer one would
         // make garbage.
         if cut.checksum_start.is_some_and(|start| usize::from(start) != transport) {
@@ -142,7 +139,7 @@ impl SuperFrame {
         }
         let field = cut.transport.checksum_offset();
         let without_checksum = cut.transport == Transport::Udp
-            && version == Version::Four
+            && !network.is_ipv6
             && cut.checksum_start.is_none()
             && segment[field..field + 2] == [0, 0];
         let size = usize::from(cut.size);
@@ -150,20 +147,13 @@ impl SuperFrame {
         if size < MINIMUM_SIZE && (end - payload).div_ceil(size) > FEW_SEGMENTS {
             return Err(Uncuttable);
         }
-        let kind = cut.transport;
-        let (network_sum, transport_sum) = (Sum::new(), Sum::new());
-        let mut whole = Self {
-            network,
-            transport,
-            payload,
-            end,
-            size,
-            kind,
-            without_checksum,
-            version,
-            network_sum,
-            transport_sum,
+        let around = match cut.tunnel {
+            None => None,
+            Some(tunnel) => Some(Around::parse(front, tunnel)?),
         };
+        let kind = cut.transport;
+        let transport_sum = Sum::new();
+        let mut whole = Self { network, payload, end, size, kind, without_checksum, transport_sum, around };
         whole.sum_up(front);
         Ok(whole)
     }
@@ -172,15 +162,8 @@ impl SuperFrame {
     fn sum_up(&mut self, front: &[u8]) {
         let mut headers = [0; MAXIMUM_HEADERS];
         headers[..self.payload].copy_from_slice(&front[..self.payload]);
-        let packet = &mut headers[self.network..self.payload];
-        self.transport_sum = self.pseudo_header(packet, 0);
-        if self.version == Version::Four {
-            for field in [2, 4, 10] {
-                put(packet, field, 0);
-            }
-            self.network_sum = Sum::new().bytes(&packet[..self.transport - self.network]);
-        }
-        let transport = &mut headers[self.transport..self.payload];
+        self.transport_sum = self.pseudo_header(&headers[self.network.start..self.payload], 0);
+        let transport = &mut headers[self.network.end..self.payload];
         let changed: &[usize] = match self.kind {
             Transport::Tcp => &[4, 6, 12, tcp::CHECKSUM_OFFSET],
             Transport::Udp => &[4, udp::CHECKSUM_OFFSET],
@@ -191,14 +174,14 @@ impl SuperFrame {
         self.transport_sum = self.transport_sum.bytes(transport);
     }
 
-    /// Where the network header starts.
+    /// Where the network header starts: in a tunnel, the one inside.
     pub const fn network(&self) -> usize {
-        self.network
+        self.network.start
     }
 
     /// Where the transport header starts.
     pub const fn transport(&self) -> usize {
-        self.transport
+        self.network.end
     }
 
     /// Bytes of all headers, which each segment gets a copy of.
@@ -213,15 +196,16 @@ impl SuperFrame {
 
     /// Whether it is IPv6, and not IPv4.
     pub const fn is_ipv6(&self) -> bool {
-        matches!(self.version, Version::Six)
+        self.network.is_ipv6
     }
 
     /// What a sender that leaves the checksum to others puts into its field: the sum of the pseudo header, with the length of
     /// the whole. `None` if there is to be no checksum.
     pub fn pseudo_header_sum(&self, front: &[u8]) -> Option<u16> {
-        let length = self.end - self.transport;
-        (!self.without_checksum)
-            .then(|| !self.pseudo_header(front.get(self.network..).unwrap_or_default(), length).checksum())
+        let length = self.end - self.network.end;
+        (!self.without_checksum).then(|| {
+            !self.pseudo_header(front.get(self.network.start..).unwrap_or_default(), length).checksum()
+        })
     }
 
     /// How many segments there are: at least one.
@@ -249,9 +233,9 @@ impl SuperFrame {
         headers.copy_from_slice(&front[..self.payload]);
         let payload = self.payload(index);
         // Behind both there is space for what is written: it was parsed.
-        let (network, transport) = headers.split_at_mut(self.transport);
+        let (front, transport) = headers.split_at_mut(self.network.end);
         let length = transport.len() + payload.len();
-        self.finish_network(&mut network[self.network..], index, length);
+        self.network.write(front, index, length);
         let is_last = payload.end == self.end;
         let sum = self.finish_transport(transport, index, is_last, length);
         if !self.without_checksum {
@@ -259,25 +243,10 @@ impl SuperFrame {
             let sum = self.transport_sum.word(length as u16).then(sum).then(payload_sum).checksum();
             put(transport, self.kind.checksum_offset(), self.kind.checksum_to_send(sum));
         }
-        headers
-    }
-
-    /// Completes the IP header.
-    #[inline]
-    fn finish_network(&self, packet: &mut [u8], index: usize, transport_length: usize) {
-        let length = packet.len() + transport_length;
-        match self.version {
-            Version::Four => {
-                let Some(header) = packet.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() else { return };
-                let length = length as u16;
-                // Each segment is a packet of its own, so each has an identification of its own (RFC 6864).
-                let identification = word(header, 4).wrapping_add(index as u16);
-                put(header, 2, length);
-                put(header, 4, identification);
-                put(header, 10, self.network_sum.word(length).word(identification).checksum());
-            }
-            Version::Six => put(packet, 4, (length - ipv6::HEADER_LENGTH) as u16),
+        if let Some(around) = &self.around {
+            around.write(headers, index, payload.len(), payload_sum);
         }
+        headers
     }
 
     /// Completes what segments have a value of their own for; returns its sum.
@@ -305,62 +274,18 @@ impl SuperFrame {
     }
 }
 
-/// Where the network header starts, behind any VLAN tags, and its type.
-fn skip_tags(frame: &[u8]) -> Result<(usize, EtherType), Uncuttable> {
+/// Where the network header starts, behind any VLAN tags, and whether it is IPv6.
+fn skip_tags(frame: &[u8]) -> Result<(usize, bool), Uncuttable> {
     let mut offset = ethernet::HEADER_LENGTH;
     loop {
         let ether_type = frame.get(offset - 2..offset).ok_or(Uncuttable)?;
-        let ether_type = EtherType(word(ether_type, 0));
-        if !ether_type.is_vlan() {
-            return Ok((offset, ether_type));
-        }
-        offset += 4;
-    }
-}
-
-/// Version, transport protocol, bytes of IP headers, and bytes of the whole packet.
-type Network = (Version, IpProtocol, usize, usize);
-
-fn parse_ipv4(packet: &[u8], available: usize) -> Result<Network, Uncuttable> {
-    let fixed = packet.first_chunk::<{ ipv4::HEADER_LENGTH }>().ok_or(Uncuttable)?;
-    let header = usize::from(fixed[0] & 0x0f) * 4;
-    let total = usize::from(word(fixed, 2));
-    // A total length of zero is how packets of more than 64 KiB travel inside one host (BIG TCP).
-    let length = if total == 0 { available } else { total };
-    let fragment = word(fixed, 6) & 0x3fff != 0;
-    if fixed[0] >> 4 != 4 || header < ipv4::HEADER_LENGTH || length > available || header > length || fragment
-    {
-        return Err(Uncuttable);
-    }
-    Ok((Version::Four, IpProtocol(fixed[9]), header, length))
-}
-
-fn parse_ipv6(packet: &[u8], available: usize) -> Result<Network, Uncuttable> {
-    let fixed = packet.first_chunk::<{ ipv6::HEADER_LENGTH }>().ok_or(Uncuttable)?;
-    let payload = usize::from(word(fixed, 4));
-    let jumbo = payload == 0;
-    let length = if jumbo { available } else { ipv6::HEADER_LENGTH + payload };
-    if fixed[0] >> 4 != 6 || length > available {
-        return Err(Uncuttable);
-    }
-    let mut protocol = IpProtocol(fixed[6]);
-    let mut header = ipv6::HEADER_LENGTH;
-    // RFC 8200 section 4: these two repeat unchanged in each segment. A jumbo payload option must not, and a
-    // routing header changes the pseudo header; nobody is known to combine these with segmentation.
-    while protocol == IpProtocol::HOP_BY_HOP || protocol == IpProtocol::DESTINATION_OPTIONS {
-        let [next, units] = *packet.get(header..header + 2).ok_or(Uncuttable)? else {
-            return Err(Uncuttable);
-        };
-        protocol = IpProtocol(next);
-        header += 8 + usize::from(units) * 8;
-        if jumbo {
-            return Err(Uncuttable);
+        match EtherType(word(ether_type, 0)) {
+            EtherType::IPV4 => return Ok((offset, false)),
+            EtherType::IPV6 => return Ok((offset, true)),
+            tag if tag.is_vlan() => offset += 4,
+            _ => return Err(Uncuttable),
         }
     }
-    if header > length {
-        return Err(Uncuttable);
-    }
-    Ok((Version::Six, protocol, header, length))
 }
 
 /// The 16-bit field at `offset`, which the caller has checked to be there.

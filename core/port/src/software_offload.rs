@@ -88,6 +88,18 @@ pub fn copy_completed(packet: &Packet, front: &mut [u8]) -> usize {
     count
 }
 
+/// Bytes of the longest frame that leaves for this packet: a segment's, if it is to be segmented.
+#[inline]
+pub fn longest_part(packet: &Packet) -> usize {
+    let length = packet.packet_length();
+    let Some(segmentation) = packet.segmentation() else { return length };
+    match usize::from(packet.layer_offsets().payload) {
+        // Whoever noted that it is to be segmented didn't say where.
+        0 => length,
+        headers => length.min(headers + usize::from(segmentation.size)),
+    }
+}
+
 /// Completes the packet's checksum, if it was left to hardware, and notes that it is good.
 ///
 /// # Errors

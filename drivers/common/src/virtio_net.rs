@@ -9,7 +9,9 @@ mod hash_report;
 pub use hash_report::{HASH_REPORT_LENGTH, hash_report, note_hash};
 
 use warmlane_mem::{Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
-use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
+use warmlane_wire::LinkLayer;
+use warmlane_wire::merge::Around;
+use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport, Tunnel};
 
 /// Bytes of the header in its classic form, which is what both devices use unless told otherwise.
 pub const HEADER_LENGTH: usize = 10;
@@ -63,18 +65,26 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
         _ => return Err(Unusable::Segmentation),
     };
     let size = u16::from_ne_bytes([size_low, size_high]);
-    let cut = Cut { transport, size, checksum_start: is_partial.then_some(start) };
     let front = packet.data().get(..MAXIMUM_HEADERS).unwrap_or(packet.data());
+    let tunnel = tunnel(front, packet.packet_length())
+        .filter(|(_, tunnel)| is_partial && usize::from(start) > tunnel.inside);
+    let headers = tunnel.map(|(_, tunnel)| tunnel);
+    let cut = Cut { transport, size, checksum_start: is_partial.then_some(start), tunnel: headers };
     // Headers that go on in another buffer are not seen here, and refused.
     let plan = SuperFrame::parse(front, packet.packet_length(), cut).map_err(|_| Unusable::Segmentation)?;
     let pseudo_header_sum = plan.pseudo_header_sum(front);
     let layer = |offset| u16::try_from(offset).map_err(|_| Unusable::Segmentation);
     let start = layer(plan.transport())?;
-    packet.set_layer_offsets(LayerOffsets {
-        l3: layer(plan.network())?,
-        l4: start,
-        payload: layer(plan.headers())?,
-        ..LayerOffsets::default()
+    let (l3, payload) = (layer(plan.network())?, layer(plan.headers())?);
+    packet.set_layer_offsets(match headers {
+        None => LayerOffsets { l3, l4: start, payload, ..LayerOffsets::default() },
+        Some(tunnel) => LayerOffsets {
+            l3: layer(tunnel.network)?,
+            l4: layer(tunnel.transport)?,
+            inner_l3: l3,
+            inner_l4: start,
+            payload,
+        },
     });
     if let Some(sum) = pseudo_header_sum {
         let offset = transport.checksum_offset();
@@ -82,6 +92,11 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
         let field = plan.transport() + offset;
         let place = packet.data_mut().get_mut(field..field + 2).ok_or(Unusable::Checksum)?;
         place.copy_from_slice(&sum.to_be_bytes());
+        if let Some((around, _)) = tunnel {
+            // Around a super-frame the kernel leaves that one, too, without a word (`net/ipv4/udp.c: udp_set_csum`).
+            let length = packet.packet_length();
+            around.finish(packet.data_mut(), length, start.into(), field);
+        }
     }
     if plan.count() > 1 {
         let kind = match (transport, plan.is_ipv6()) {
@@ -92,6 +107,20 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
         packet.set_segmentation(Some(Segmentation { kind, size, congestion: gso & GSO_ECN != 0 }));
     }
     Ok(())
+}
+
+/// Where the headers of a tunnel are, if a frame of `length` bytes that begins with `front` is in one. The kernel says of super-frames of its own
+/// tunnels nothing but where the checksum inside starts (`net/packet/af_packet.c`, which has no word for more).
+fn tunnel(front: &[u8], length: usize) -> Option<(Around, Tunnel)> {
+    let around = Around::at(front, length)?;
+    let frame = front.get(usize::from(around.inside)..)?;
+    let header = LinkLayer::parse(frame).ok()?.header_length();
+    let tunnel = Tunnel {
+        network: around.network.into(),
+        transport: around.transport.into(),
+        inside: usize::from(around.inside) + header,
+    };
+    Some((around, tunnel))
 }
 
 fn note_checksum(packet: &mut Packet, start: u16, offset: u8) -> Result<(), Unusable> {

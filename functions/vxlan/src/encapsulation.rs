@@ -1,11 +1,12 @@
 //! What is put around a frame on its way into a tunnel.
 
 use warmlane_forward::control::{AroundFrame, Class};
-use warmlane_mem::{Checksum, LayerOffsets, Packet};
+use warmlane_mem::Packet;
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ethernet, ipv4, ipv6, udp};
 
 use crate::inner_frame::InnerFrame;
+use crate::left::Left;
 use crate::outer::{DATAGRAM, addresses};
 use crate::reason::Reason;
 use crate::sum::sum_completed;
@@ -74,8 +75,8 @@ impl Encapsulation {
     }
 
     /// Puts the headers in front of a frame; the Ethernet addresses are `own`, as if it had come in from a link. A checksum of
-    /// the frame that is left to hardware still is, as one inside a tunnel. Of IPv4 packets that may be cut each needs another
-    /// `identification` (RFC 6864 section 4.2).
+    /// the frame that is left to hardware still is, as one inside a tunnel, and so is a frame that is to be cut: whoever does makes a datagram of each
+    /// segment. Of IPv4 packets that may be cut each needs another `identification` (RFC 6864 section 4.2).
     ///
     /// # Errors
     /// The frame is too long, or there is no space in front of it.
@@ -145,10 +146,10 @@ impl Encapsulation {
         };
         space[..2].copy_from_slice(&port.to_be_bytes());
         space[4..6].copy_from_slice(&datagram.to_be_bytes());
-        let known = packet.checksum();
+        let left = Left::of(packet);
         packet.forget_contents();
-        if let Checksum::Partial { start, offset } = known {
-            note_partial(packet, udp, start, offset)?;
+        if let Some(left) = left {
+            left.note_around(packet, udp, udp + DATAGRAM)?;
         }
         if let Some(ends) = self.checked {
             write_checksum(packet, ends, udp, datagram);
@@ -180,21 +181,6 @@ fn prepend<'a, const N: usize>(
     *space = *headers;
     space[..12].copy_from_slice(own);
     Ok(space)
-}
-
-/// Notes where the checksum is that hardware is to complete, of a frame that now has `udp` bytes and a tunnel's headers in front.
-#[cold]
-fn note_partial(packet: &mut Packet, udp: usize, start: u16, offset: u8) -> Result<(), Reason> {
-    let around = udp + DATAGRAM;
-    let start = start.checked_add(around as u16).ok_or(Reason::TooLong)?;
-    packet.set_checksum(Checksum::Partial { start, offset });
-    packet.set_layer_offsets(LayerOffsets {
-        l3: ethernet::HEADER_LENGTH as u16,
-        l4: udp as u16,
-        inner_l3: (around + ethernet::HEADER_LENGTH) as u16,
-        ..LayerOffsets::default()
-    });
-    Ok(())
 }
 
 fn write_checksum(packet: &mut Packet, ends: Addresses, udp: usize, length: u16) {

@@ -9,7 +9,8 @@ use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_forward::datapath::TokenBucket;
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
-use warmlane_port::{Layered, TransmitOffloads, Transports};
+use warmlane_port::TransmitOffloads;
+use warmlane_port::software_offload::longest_part;
 use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{LinkLayer, MacAddress, Truncated, ethernet};
 
@@ -84,15 +85,11 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Checksums that are left to hardware stay so, whatever is around them. Of a super-frame a tunnel would make one datagram.
-    pub const ACCEPTS: TransmitOffloads =
-        TransmitOffloads { checksums: Layered::OUTER, ..TransmitOffloads::NONE };
+    /// Checksums that are left to hardware stay so, whatever is around them, and so does how frames are to be cut.
+    pub const ACCEPTS: TransmitOffloads = TransmitOffloads { vlan_insert: false, ..TransmitOffloads::ALL };
 
-    /// Behind the headers of a tunnel they are inner ones.
-    pub const LEAVES: TransmitOffloads = TransmitOffloads {
-        checksums: Layered { outer: Transports::NONE, inner: Transports::ALL },
-        ..TransmitOffloads::NONE
-    };
+    /// What was left of a frame is left of what is inside a tunnel, and the other way round.
+    pub const LEAVES: TransmitOffloads = Self::ACCEPTS;
 
     /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`,
     /// and so do ICMP errors, of which it makes no more than `limits` allow.
@@ -471,10 +468,10 @@ pub(crate) const fn key(end: usize, identifier: u32) -> u64 {
     (end as u64) << 32 | identifier as u64
 }
 
-/// Whether the IP packet in an untagged frame is no longer than `mtu`.
+/// Whether the IP packet in an untagged frame is no longer than `mtu`, or what it is to be cut into.
 #[inline]
 fn fits(packet: &Packet, mtu: u16) -> bool {
-    packet.packet_length() <= usize::from(mtu) + ethernet::HEADER_LENGTH
+    longest_part(packet) <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
 
 impl Stage for Gateway {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use warmlane_wire::{
-    EtherType, EthernetHeader, Ipv4Header, Ipv6Header, LinkLayer, ethernet, flow_hash, ipv4, ipv6,
+    EtherType, EthernetHeader, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, ethernet, flow_hash, ipv4,
 };
 
 use crate::reason::Reason;
@@ -104,9 +104,12 @@ impl InnerFrame {
         let packet = frame.get(usize::from(self.start)..).unwrap_or_default();
         match self.ip {
             Ip::V4(_) => flow_hash::ipv4(0, packet),
-            Ip::V6(_) => match ipv6::check(packet) {
-                Ok(packet) => flow_hash::ipv6(0, &packet),
-                Err(_) => self.hash_of_addresses(),
+            // Of a packet in several buffers the ports are in the first one.
+            Ip::V6(_) => match packet.split_first_chunk() {
+                Some((header, payload)) => {
+                    flow_hash::ipv6(0, &Ipv6Packet { header: Ipv6Header(header), payload })
+                }
+                None => self.hash_of_addresses(),
             },
             Ip::None => self.hash_of_addresses(),
         }

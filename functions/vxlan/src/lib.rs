@@ -20,6 +20,7 @@ mod explain;
 mod gateway;
 mod inner;
 mod inner_frame;
+mod left;
 mod network;
 mod outer;
 mod packets;

@@ -12,6 +12,7 @@ use warmlane_wire::{
 
 use crate::inner;
 use crate::inner_frame::InnerFrame;
+use crate::left::Left;
 use crate::reason::Reason;
 use crate::sum::sum_completed;
 
@@ -198,9 +199,13 @@ pub(crate) fn uncover(
         return Err(Reason::NoBuffer);
     }
     let known = known_inside(packet, start)?;
+    let left = Left::of(packet);
     packet.forget_contents();
     if known != Checksum::Unknown {
         packet.set_checksum(known);
+    }
+    if let Some(left) = left {
+        left.note_inside(packet, start)?;
     }
     let inside = inner::check(packet, known, transport)?;
     if inside.is_ip() {

@@ -5,12 +5,13 @@
 use std::net::Ipv4Addr;
 
 use warmlane_forward::control::{AroundPacket, Class, IpTunnel};
-use warmlane_mem::{Checksum, Packet};
+use warmlane_mem::Packet;
 use warmlane_wire::{
     EtherType, IpProtocol, Ipv4Fields, Ipv4Header, LinkLayer, MacAddress, checksum, ethernet, gre, ipv4,
 };
 
 use crate::inner_frame::InnerFrame;
+use crate::left::Left;
 use crate::outer::uncover;
 use crate::reason::Reason;
 
@@ -129,10 +130,6 @@ impl PacketEncapsulation {
         if !self.around.carries[usize::from(ethertype == EtherType::IPV6)] {
             return Err(Reason::NotCarried);
         }
-        // None is left to hardware before a stage that doesn't say that it takes such.
-        if matches!(packet.checksum(), Checksum::Partial { .. }) {
-            return Err(Reason::InnerChecksum);
-        }
         let mut gre_header = [0; gre::LENGTH_WITH_KEY];
         let (protocol, more) = match self.around.tunnel {
             IpTunnel::Plain => (protocol, 0),
@@ -165,7 +162,14 @@ impl PacketEncapsulation {
         let (space, rest) = rest.split_at_mut(ipv4::HEADER_LENGTH);
         space.copy_from_slice(&ip);
         rest[..more].copy_from_slice(&gre_header[..more]);
+        let left = Left::of(packet);
         packet.forget_contents();
-        Ok(())
+        match left {
+            Some(left) => left.note_around(packet, OVER_IPV4, more + ipv4::HEADER_LENGTH),
+            None => Ok(()),
+        }
     }
 }
+
+/// Bytes in front of what the outer IP packet carries.
+const OVER_IPV4: usize = ethernet::HEADER_LENGTH + ipv4::HEADER_LENGTH;

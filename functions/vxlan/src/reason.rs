@@ -12,6 +12,8 @@ drop_reasons! {
         OuterLength: "outer-length", Warning;
         /// The UDP checksum around the frame is wrong.
         OuterChecksum: "outer-checksum", Warning;
+        /// Several datagrams came as one, put together by who sent them on this machine.
+        Merged: "merged-datagrams", Warning;
         /// The VXLAN header has no network identifier (RFC 7348 section 5).
         NoIdentifier: "no-identifier", Warning;
         /// The GENEVE header has another version than 0 (RFC 8926 section 3.4).

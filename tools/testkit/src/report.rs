@@ -56,6 +56,16 @@ impl Report {
         self.path("ports", name)
     }
 
+    /// Bytes in each frame that a port has `received` or `transmitted`, on average.
+    ///
+    /// # Panics
+    /// If there is no such port, or nothing of the kind is counted.
+    pub fn mean_length(&self, port: &str, direction: &str) -> u64 {
+        let port = self.port(port);
+        let number = |name| self.number(&format!("{port}/{direction}/{name}"));
+        number("bytes") / number("packets").max(1)
+    }
+
     /// Where a stage of this name is, as the beginning of a path.
     ///
     /// # Panics

@@ -1,6 +1,7 @@
 //! What is cut can be put together again, and what can't be cut is refused.
 
 use super::*;
+use crate::{Frame, Ipv4Fields, Ipv6Fields, MacAddress, gre, vxlan};
 use proptest::prelude::*;
 
 /// A super-frame and how its maker wants it cut.
@@ -70,6 +71,7 @@ fn build(shape: &Shape, payload: &[u8], size: u16, padding: usize) -> Sample {
         transport: if shape.tcp { Transport::Tcp } else { Transport::Udp },
         size,
         checksum_start: shape.partial.then_some(transport as u16),
+        tunnel: None,
     };
     Sample { frame, cut, six: shape.six, network, transport, payload: start }
 }
@@ -174,6 +176,7 @@ proptest! {
     fn any_bytes_are_cut_or_refused(
         mut frame in prop::collection::vec(any::<u8>(), 0..200),
         six: bool, tcp: bool, plausible: bool, size: u16, start: Option<u16>,
+        tunnel in prop::option::of((0..220_usize, 0..220_usize, 0..220_usize)),
     ) {
         if plausible && frame.len() > 60 {
             frame[12..14].copy_from_slice(if six { &[0x86, 0xdd] } else { &[8, 0] });
@@ -184,12 +187,106 @@ proptest! {
             frame[21] &= if six { 0xff } else { 0 };
         }
         let transport = if tcp { Transport::Tcp } else { Transport::Udp };
-        if let Ok(plan) = SuperFrame::parse(&frame, frame.len(), Cut { transport, size, checksum_start: start }) {
+        let tunnel = tunnel.map(|(network, transport, inside)| Tunnel { network, transport, inside });
+        if let Ok(plan) = SuperFrame::parse(&frame, frame.len(), Cut { transport, size, checksum_start: start, tunnel }) {
             let mut headers = [0; MAXIMUM_HEADERS];
             for index in 0..plan.count() {
                 plan.write_headers(&frame, index, Sum::new(), &mut headers);
             }
         }
+    }
+}
+
+/// What can be around a packet, or a frame.
+#[derive(Clone, Copy, Debug)]
+enum Outside {
+    Ip,
+    Gre,
+    Vxlan { is_checked: bool },
+}
+
+impl Outside {
+    /// Puts it around a frame, in the packet of this identification; says where the headers are.
+    fn around(self, frame: &[u8], is_ipv6: bool, identification: u16) -> (Vec<u8>, Tunnel) {
+        let link = Frame::new().ethernet(MacAddress([2; 6]), MacAddress([4; 6]));
+        let network = if is_ipv6 {
+            link.ipv6(Ipv6Fields::new(std::net::Ipv6Addr::LOCALHOST, 7.into()))
+        } else {
+            let ends = [[192, 0, 2, 9], [192, 0, 2, 10]].map(std::net::Ipv4Addr::from);
+            link.ipv4(Ipv4Fields { identification, ..Ipv4Fields::new(ends[0], ends[1]) })
+        };
+        let (packet, transport) = (&frame[14..], if is_ipv6 { 54 } else { 34 });
+        let tunnel = |bytes| Tunnel { network: 14, transport, inside: transport + bytes };
+        let version = if packet[0] >> 4 == 4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        let protocol = if version == EtherType::IPV4 { IpProtocol::IPV4 } else { IpProtocol::IPV6 };
+        match self {
+            Self::Ip => (network.protocol(protocol).payload(packet).to_vec().unwrap(), tunnel(0)),
+            Self::Gre => {
+                let bytes = [&gre::header_with_key(version, 5)[..], packet].concat();
+                (network.protocol(IpProtocol::GRE).payload(&bytes).to_vec().unwrap(), tunnel(8))
+            }
+            Self::Vxlan { is_checked } => {
+                let bytes = [&vxlan::header(5)[..], frame].concat();
+                let mut whole = network.udp(50_000, vxlan::PORT).payload(&bytes).to_vec().unwrap();
+                if !is_checked {
+                    whole[transport + 6..transport + 8].fill(0);
+                }
+                (whole, tunnel(8 + 8 + 14))
+            }
+        }
+    }
+}
+
+proptest! {
+    /// A super-frame that is cut in a tunnel is what its segments are that enter the tunnel one by one.
+    #[test]
+    fn it_is_the_same_to_cut_before_a_tunnel_and_in_it(
+        shape in shapes(),
+        payload in prop::collection::vec(any::<u8>(), 0..3000),
+        size in 100_u16..1500,
+        is_ipv6: bool,
+        outside in prop::sample::select(vec![
+            Outside::Ip, Outside::Gre, Outside::Vxlan { is_checked: false }, Outside::Vxlan { is_checked: true },
+        ]),
+    ) {
+        let mut sample = build(&Shape { tags: 0, ..shape }, &payload, size, 0);
+        let expected: Vec<_> = (7_u16..)
+            .zip(segments(&sample))
+            .map(|(identification, segment)| outside.around(&segment, is_ipv6, identification).0)
+            .collect();
+        let (frame, tunnel) = outside.around(&sample.frame, is_ipv6, 7);
+        let start = (tunnel.inside + sample.transport - sample.network) as u16;
+        let cut = Cut { checksum_start: sample.cut.checksum_start.map(|_| start), tunnel: Some(tunnel), ..sample.cut };
+        sample = Sample { frame, cut, ..sample };
+        prop_assert_eq!(segments(&sample), expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_made_anew_around_a_segment_is_refused() {
+    let inside = build(&PLAIN, &[7; 500], 100, 0);
+    let (frame, tunnel) = Outside::Gre.around(&inside.frame, false, 7);
+    let refused = |frame: &[u8], tunnel| {
+        let cut = Cut { checksum_start: None, tunnel: Some(tunnel), ..inside.cut };
+        SuperFrame::parse(frame, frame.len(), cut).is_err()
+    };
+    assert!(!refused(&frame, tunnel));
+    for (flag, what) in [(0x90, "a checksum of GRE"), (0x30, "a sequence number")] {
+        let mut other = frame.clone();
+        other[34] = flag;
+        assert!(refused(&other, tunnel), "{what}");
+    }
+    let mut other = frame.clone();
+    other[23] = IpProtocol::ICMP.0;
+    assert!(refused(&other, tunnel), "another protocol");
+    for wrong in [
+        Tunnel { network: 13, ..tunnel },
+        Tunnel { transport: tunnel.transport + 4, ..tunnel },
+        Tunnel { inside: tunnel.inside + 1, ..tunnel },
+        Tunnel { inside: tunnel.transport - 1, ..tunnel },
+        Tunnel { inside: frame.len(), ..tunnel },
+    ] {
+        assert!(refused(&frame, wrong), "{wrong:?}");
     }
 }
 

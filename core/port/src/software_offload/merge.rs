@@ -1,13 +1,15 @@
 //! Behind a receive queue that brings the frames of a flow one by one: merges them, as a network card with receive offload would.
 
 use warmlane_counters::{Source, counters};
-use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
+use warmlane_mem::{
+    BURST_CAPACITY, Burst, Checksum, InnerChecksum, LayerOffsets, Packet, Segmentation, SegmentationKind,
+};
 use warmlane_wire::checksum::Sum;
-use warmlane_wire::merge::{self, Look, Merged, Next, Part};
+use warmlane_wire::merge::{self, Around, Look, Merged, Next, Part};
 use warmlane_wire::segment::Transport;
 
 use super::pieces;
-use crate::offloads::{Layered, TransmitOffloads, Transports};
+use crate::offloads::TransmitOffloads;
 use crate::queue::ReceiveQueue;
 
 /// Flows that packets can be added to at one time. Those of two flows in one place take turns, and are not merged.
@@ -20,11 +22,7 @@ const NONE: u16 = u16::MAX;
 const MOST_BUFFERS: usize = 64;
 
 /// What merging leaves to who transmits the packet.
-pub const MERGED: TransmitOffloads = TransmitOffloads {
-    checksums: Layered { outer: Transports::ALL, inner: Transports::NONE },
-    segmentation: Layered { outer: Transports::ALL, inner: Transports::NONE },
-    vlan_insert: false,
-};
+pub const MERGED: TransmitOffloads = TransmitOffloads { vlan_insert: false, ..TransmitOffloads::ALL };
 
 counters! {
     /// What a merging queue has done.
@@ -34,7 +32,8 @@ counters! {
     }
 }
 
-/// Merges frames of a flow that come in one burst: TCP with data, and UDP, over IPv4 and IPv6, that follow each other without a gap.
+/// Merges frames of a flow that come in one burst: TCP with data, and UDP, over IPv4 and IPv6, that follow each other without a gap. So it does
+/// with those in a tunnel of VXLAN or GENEVE, whose datagrams become one.
 /// None waits for frames of a later burst. Merged packets are to be cut before they leave on a wire, and cut they are the same frames
 /// again: those with wrong checksums, or with anything else that would be lost, stay as they are.
 pub struct Merger {
@@ -50,6 +49,8 @@ pub struct Merger {
 #[derive(Clone, Copy)]
 struct Open {
     merged: Merged,
+    /// The tunnel that it is in.
+    around: Option<Around>,
     /// Where it is in the burst that packets go to.
     place: u16,
     /// What was added last: a number in `added`.
@@ -112,8 +113,11 @@ impl Merger {
             && let Some(first) = burst.get(usize::from(open.place))
             && let Some(next) = open.takes(first, &packet)
         {
-            let headers = usize::from(open.merged.first().headers);
+            let headers = open.inside() + usize::from(open.merged.first().headers);
             open.merged.add(next);
+            if let Some(around) = &mut open.around {
+                around.add();
+            }
             open.buffers += packet.segments() as u16;
             self.before[number] = std::mem::replace(&mut open.last, number as u16);
             if open.merged.is_complete() {
@@ -131,14 +135,20 @@ impl Merger {
 
     /// Notes that others may be added to a packet that is the next to go to `burst`, or that it ends what could be added to before.
     fn begin(&mut self, packet: Packet, burst: &Burst) -> Packet {
-        match Look::at(packet.data(), packet.packet_length()) {
+        let (data, length) = (packet.data(), packet.packet_length());
+        let around = Around::at(data, length);
+        let look = match &around {
+            None => Look::at(data, length),
+            Some(around) => look_inside(data, length, around),
+        };
+        match look {
             Look::Part(part) => {
                 let slot = &mut self.slots[slot_of(part.flow)];
                 *slot = NONE;
                 if !part.is_last && packet.segmentation().is_none() && self.open.len() < BURST_CAPACITY {
                     *slot = self.open.len() as u16;
                     let (place, buffers) = (burst.len() as u16, packet.segments() as u16);
-                    self.open.push(Open { merged: Merged::new(part), place, last: NONE, buffers });
+                    self.open.push(Open { merged: Merged::new(part), around, place, last: NONE, buffers });
                 }
             }
             Look::Alone(flow) => self.slots[slot_of(flow)] = NONE,
@@ -149,18 +159,38 @@ impl Merger {
     }
 }
 
+/// Looks at the frame in a tunnel: it is of the tunnel's flow, whatever it is.
+#[cold]
+fn look_inside(data: &[u8], length: usize, around: &Around) -> Look {
+    let (inside, flow) = (usize::from(around.inside), merge::flow_at(data).unwrap_or(0));
+    match data.get(inside..).map(|frame| Look::at(frame, length - inside)) {
+        Some(Look::Part(part)) => Look::Part(part.of_tunnel(flow)),
+        _ => Look::Alone(flow),
+    }
+}
+
 impl Open {
     /// The packet, if it can be added. If it is the first one, the packet that it would be added to has to be right as well.
     #[inline]
     fn takes(&self, first: &Packet, packet: &Packet) -> Option<Next> {
-        let next = self.merged.next(first.data(), packet.data(), packet.packet_length())?;
+        let (inside, length) = (self.inside(), packet.packet_length());
+        let (ours, theirs) = (first.data().get(inside..)?, packet.data().get(inside..)?);
+        let next = self.merged.next(ours, theirs, length - inside)?;
+        let around = self.around.as_ref();
         let is_taken = usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
+            && around.is_none_or(|around| around.is_next(first.data(), packet.data(), length))
             && packet.segmentation().is_none()
             && first.has_same_tag(packet)
             && (packet.segments() == 1 || !packet.has_shared_data())
-            && (self.last != NONE || is_intact(first, || *self.merged.first()))
-            && is_intact(packet, || self.merged.part(&next));
+            && (self.last != NONE || is_intact(first, around, || *self.merged.first()))
+            && is_intact(packet, around, || self.merged.part(&next));
         is_taken.then_some(next)
+    }
+
+    /// Bytes in front of the frame that is merged: those of a tunnel.
+    #[inline(always)]
+    fn inside(&self) -> usize {
+        self.around.as_ref().map_or(0, |around| around.inside.into())
     }
 }
 
@@ -173,16 +203,49 @@ const fn slot_of(flow: u32) -> usize {
 /// Whether a packet's checksum is right, or left to be computed. Whoever cuts the whole again computes new ones: what was wrong would
 /// be right then.
 #[inline(always)]
-fn is_intact(packet: &Packet, part: impl FnOnce() -> Part) -> bool {
+fn is_intact(packet: &Packet, around: Option<&Around>, part: impl FnOnce() -> Part) -> bool {
+    if let Some(around) = around {
+        return is_intact_inside(packet, around, &part());
+    }
     match packet.checksum() {
-        Checksum::Good | Checksum::Partial { .. } => true,
+        Checksum::Good => true,
         Checksum::Bad => false,
+        // Else it is that of something inside.
+        Checksum::Partial { start, .. } => usize::from(start) == usize::from(part().transport),
         Checksum::Unknown => {
             let part = part();
-            let payload = pieces(packet, part.headers.into()..packet.packet_length());
-            part.is_intact(packet.data(), payload.fold(Sum::new(), Sum::bytes))
+            part.is_intact(packet.data(), payload_sum(packet, part.headers.into()))
         }
     }
+}
+
+/// The same of a packet in a tunnel, which has two. Of one that leaves either to be computed, the sender could have left all to be cut: it is
+/// not merged.
+#[cold]
+fn is_intact_inside(packet: &Packet, around: &Around, part: &Part) -> bool {
+    let is_outer_known = match packet.checksum() {
+        Checksum::Good => true,
+        Checksum::Unknown => !around.is_checked(),
+        Checksum::Bad | Checksum::Partial { .. } => return false,
+    };
+    let is_inner_known = match packet.inner_checksum() {
+        InnerChecksum::Good => true,
+        InnerChecksum::Unknown => false,
+        InnerChecksum::Bad => return false,
+    };
+    if is_outer_known && is_inner_known {
+        return true;
+    }
+    let inside = usize::from(around.inside);
+    let Some(headers) = packet.data().get(..inside + usize::from(part.headers)) else { return false };
+    let sum = payload_sum(packet, headers.len());
+    (is_inner_known || part.is_intact(&headers[inside..], sum))
+        && (is_outer_known || around.is_intact(headers, sum, packet.packet_length() - headers.len()))
+}
+
+/// The sum over all behind a packet's headers.
+fn payload_sum(packet: &Packet, headers: usize) -> Sum {
+    pieces(packet, headers..packet.packet_length()).fold(Sum::new(), Sum::bytes)
 }
 
 /// Hangs what was added behind its first packet, and makes that one's headers those of the whole.
@@ -214,17 +277,26 @@ fn finish(
         (Transport::Tcp, true) => SegmentationKind::Tcp6,
         (Transport::Tcp, false) => SegmentationKind::Tcp4,
     };
-    open.merged.finish(first.data_mut());
-    first.set_layer_offsets(LayerOffsets {
-        l3: part.network.into(),
-        l4: part.transport.into(),
-        payload: part.headers.into(),
+    let inside = open.inside();
+    let [network, transport, headers] =
+        [part.network, part.transport, part.headers].map(|offset| inside + usize::from(offset));
+    let offset = part.kind.checksum_offset();
+    open.merged.finish(first.data_mut().get_mut(inside..).unwrap_or_default());
+    let mut layers = LayerOffsets {
+        l3: network as u16,
+        l4: transport as u16,
+        payload: headers as u16,
         ..LayerOffsets::default()
-    });
-    first.set_checksum(Checksum::Partial {
-        start: part.transport.into(),
-        offset: part.kind.checksum_offset() as u8,
-    });
+    };
+    if let Some(around) = &open.around {
+        let length = first.packet_length();
+        around.finish(first.data_mut(), length, transport, transport + offset);
+        (layers.inner_l3, layers.inner_l4) = (layers.l3, layers.l4);
+        (layers.l3, layers.l4) = (around.network.into(), around.transport.into());
+        first.set_inner_checksum(InnerChecksum::Unknown);
+    }
+    first.set_layer_offsets(layers);
+    first.set_checksum(Checksum::Partial { start: transport as u16, offset: offset as u8 });
     let congestion = open.merged.is_congestion_answered();
     first.set_segmentation(Some(Segmentation { kind, size: part.length, congestion }));
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use warmlane_counters::{DropCounters, Reason};
 use warmlane_mem::{Burst, Checksum, Packet, PacketReader, Pool, SegmentationKind};
 use warmlane_wire::checksum::Sum;
-use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport};
+use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport, Tunnel};
 
 use crate::watched::CountDropped as _;
 
@@ -132,7 +132,13 @@ fn plan(packet: &Packet, front: &[u8]) -> Option<SuperFrame> {
         Checksum::Partial { start, .. } => Some(start),
         _ => None,
     };
-    let cut = Cut { transport, size: segmentation.size, checksum_start };
+    let layers = packet.layer_offsets();
+    let tunnel = (layers.inner_l3 > 0).then(|| Tunnel {
+        network: layers.l3.into(),
+        transport: layers.l4.into(),
+        inside: layers.inner_l3.into(),
+    });
+    let cut = Cut { transport, size: segmentation.size, checksum_start, tunnel };
     SuperFrame::parse(front, packet.packet_length(), cut).ok()
 }
 

@@ -84,7 +84,7 @@ impl Shape {
             None => vec![whole],
             Some(size) => {
                 let transport = if self.tcp { Transport::Tcp } else { Transport::Udp };
-                let cut = Cut { transport, size, checksum_start: None };
+                let cut = Cut { transport, size, checksum_start: None, tunnel: None };
                 let plan = SuperFrame::parse(&whole, whole.len(), cut).unwrap();
                 let mut headers = [0; MAXIMUM_HEADERS];
                 let mut segment = |index| {

@@ -73,7 +73,7 @@ impl Parsed {
             SegmentationKind::Tcp4 | SegmentationKind::Tcp6 => Transport::Tcp,
             SegmentationKind::Udp => Transport::Udp,
         };
-        let cut = segment::Cut { transport, size: wanted.size, checksum_start };
+        let cut = segment::Cut { transport, size: wanted.size, checksum_start, tunnel: None };
         let plan = SuperFrame::parse(&front[..count], packet.packet_length(), cut)
             .map_err(|_| TransmitDrop::NotDone)?;
         // The first is as long as any.

@@ -2,7 +2,7 @@
 
 use warmlane_lane::Outputs;
 use warmlane_mem::Packet;
-use warmlane_port::software_offload::Segments;
+use warmlane_port::software_offload::{Segments, longest_part};
 use warmlane_table::NextHopId;
 use warmlane_wire::icmpv4::{self, Icmpv4Message};
 use warmlane_wire::icmpv6::{self, Icmpv6Message};
@@ -300,12 +300,10 @@ impl Forwarder {
 
 /// Bytes of the largest IP packet that leaves for this one of `total` bytes: a segment's, if it is to be segmented.
 fn largest_part(packet: &Packet, total: usize) -> usize {
-    let Some(segmentation) = packet.segmentation() else { return total };
-    match usize::from(packet.layer_offsets().payload).checked_sub(usize::from(packet.l3_offset())) {
-        Some(headers @ 1..) => total.min(headers + usize::from(segmentation.size)),
-        // Whoever noted that it is to be segmented didn't say where.
-        _ => total,
+    if packet.segmentation().is_none() {
+        return total;
     }
+    total.min(longest_part(packet).saturating_sub(packet.l3_offset().into()))
 }
 
 /// What the mark of a punted packet says: the number of the table that it is looked up in, from 1, or 0 if it is of a VLAN

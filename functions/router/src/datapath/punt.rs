@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use warmlane_counters::{DropCounters, DropView, Source};
-use warmlane_forward::datapath::mark_of_table;
+use warmlane_forward::datapath::{Forwarder, mark_of_table};
 use warmlane_lane::{Outputs, Rehearsed, Stage};
 use warmlane_mem::{Burst, Packet};
 use warmlane_port::{TransmitOffloads, drop_reasons};
@@ -130,7 +130,7 @@ impl Stage for Punt {
     }
 
     fn accepts(&self) -> TransmitOffloads {
-        TransmitOffloads::NO_TUNNEL
+        Forwarder::ACCEPTS
     }
 
     fn output_count(&self) -> usize {

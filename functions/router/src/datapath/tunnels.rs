@@ -14,11 +14,11 @@ use std::borrow::Cow;
 
 use warmlane_counters::{Source, counters};
 use warmlane_forward::control::{Hops, LaneRoutes, Tunnel, TunnelProtocol};
-use warmlane_forward::datapath::mark_of_table;
+use warmlane_forward::datapath::{Forwarder, mark_of_table};
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
-use warmlane_port::Reason as _;
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, LayerOffsets, Packet};
+use warmlane_port::{Reason as _, TransmitOffloads};
 use warmlane_vxlan::{Outer, OuterIpv4, Reason};
 use warmlane_wire::{
     EtherType, EthernetHeader, IpProtocol, LinkLayer, MacAddress, ethernet, ipv4, ipv6, vlan, vxlan,
@@ -67,6 +67,7 @@ const SAVED: u16 = 0x8000;
 /// Puts a packet that was taken out of a datagram back into it. `false` if it is too late for that: a part of it is gone.
 pub(crate) fn put_back(packet: &mut Packet) -> bool {
     let TakenOut { length, mark, port, headers } = *packet.application::<TakenOut>();
+    let left = left_inside(packet);
     // What was taken off is still there, in front and behind.
     if packet.prepend(usize::from(headers & !SAVED)).is_err()
         || (headers & SAVED != 0 && !restore(packet, headers))
@@ -81,7 +82,40 @@ pub(crate) fn put_back(packet: &mut Packet) -> bool {
     packet.set_mark(mark);
     let is_tagged = header(packet.data()).is_some_and(|header| header.ethertype() == EtherType::VLAN);
     let tag = if is_tagged { vlan::TAG_LENGTH } else { 0 };
-    packet.set_l3_offset((ethernet::HEADER_LENGTH + tag) as u8);
+    let l3 = ethernet::HEADER_LENGTH + tag;
+    packet.set_l3_offset(l3 as u8);
+    match left {
+        Some(inside) => {
+            let saved = if headers & SAVED == 0 { 0 } else { ethernet::HEADER_LENGTH };
+            leave_inside(packet, l3, usize::from(headers & !SAVED) - saved, inside)
+        }
+        None => true,
+    }
+}
+
+/// Where the headers of a packet are that was taken out of a datagram, if it is to be cut or has a checksum to be completed.
+fn left_inside(packet: &Packet) -> Option<LayerOffsets> {
+    packet.has_work_left().then(|| packet.layer_offsets())
+}
+
+/// The same of the datagram, whose headers begin at `l3` and have so many bytes with those of a frame inside. `false` if there are too many.
+fn leave_inside(packet: &mut Packet, l3: usize, headers: usize, inside: LayerOffsets) -> bool {
+    if let Checksum::Partial { start, offset } = packet.checksum() {
+        let Some(start) = start.checked_add(headers as u16) else { return false };
+        packet.set_checksum(Checksum::Partial { start, offset });
+    }
+    let network = match packet.data().get(l3).map(|byte| byte >> 4) {
+        Some(4) => ipv4::HEADER_LENGTH,
+        _ => ipv6::HEADER_LENGTH,
+    };
+    let moved = |offset: u16| if offset > 0 { offset.saturating_add(headers as u16) } else { 0 };
+    packet.set_layer_offsets(LayerOffsets {
+        l3: l3 as u16,
+        l4: (l3 + network) as u16,
+        inner_l3: moved(inside.l3),
+        inner_l4: moved(inside.l4),
+        payload: moved(inside.payload),
+    });
     true
 }
 
@@ -187,9 +221,10 @@ impl TunnelEnds {
             if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
                 addresses[6..].copy_from_slice(&way.source.0);
             }
-            *identification = identification.wrapping_add(1);
             let bytes = packet.packet_length();
-            match way.wrapping.wrap(packet, &NOBODY, *identification) {
+            let first = *identification;
+            *identification = first.wrapping_add(datagrams(packet));
+            match way.wrapping.wrap(packet, &NOBODY, first) {
                 Ok(()) => {
                     packet.set_port(tunnels.entrance());
                     run.add(&way.counts.encapsulated, bytes);
@@ -200,6 +235,15 @@ impl TunnelEnds {
         });
         counters.encapsulated().add(run.finish());
     }
+}
+
+/// How many datagrams a packet becomes at most: one, unless it is to be cut.
+#[inline]
+fn datagrams(packet: &Packet) -> u16 {
+    let parts = packet
+        .segmentation()
+        .map_or(1, |segmentation| packet.packet_length().div_ceil(usize::from(segmentation.size.max(1))));
+    parts as u16
 }
 
 /// Packets of one tunnel, one behind the other, so that what all lanes count together is touched once for all of them.
@@ -500,6 +544,15 @@ impl Stage for TunnelEnds {
 
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed("tunnels")
+    }
+
+    fn accepts(&self) -> TransmitOffloads {
+        Forwarder::ACCEPTS
+    }
+
+    /// What was left of a packet is left of what is inside a tunnel, and the other way round.
+    fn leaves(&self) -> TransmitOffloads {
+        Forwarder::ACCEPTS
     }
 
     fn input_count(&self) -> usize {

@@ -4,9 +4,9 @@ use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex};
 
 use warmlane_lane::{Pipeline, Poll, Task as _};
-use warmlane_mem::Checksum;
+use warmlane_mem::{Checksum, LayerOffsets, Segmentation, SegmentationKind};
 use warmlane_port::TransmitOffloads;
-use warmlane_port::software_offload::complete_checksum;
+use warmlane_port::software_offload::{Segments, complete_checksum};
 use warmlane_testkit::queues::{Sink, Source};
 use warmlane_wire::segment::Transport;
 use warmlane_wire::{Addresses, TcpFields};
@@ -63,12 +63,37 @@ impl Whole {
         packet
     }
 
+    fn layers(&self) -> LayerOffsets {
+        let l4 = self.start as u16;
+        let payload = l4 + if self.transport == Transport::Tcp { 20 } else { 8 };
+        LayerOffsets { l3: 14, l4, payload, ..LayerOffsets::default() }
+    }
+
+    /// The same from the first access, to be cut into segments with so many bytes of data.
+    fn to_be_cut(&self, bench: &Bench, size: u16, is_chained: bool) -> Packet {
+        let mut packet = self.left(bench, 1, &[], is_chained);
+        let kind = match (self.transport, self.start) {
+            (Transport::Udp, _) => SegmentationKind::Udp,
+            (Transport::Tcp, 54) => SegmentationKind::Tcp6,
+            (Transport::Tcp, _) => SegmentationKind::Tcp4,
+        };
+        packet.set_segmentation(Some(Segmentation { kind, size, congestion: false }));
+        packet.set_layer_offsets(self.layers());
+        packet
+    }
+
     /// Leaves the checksum of this frame behind so many other bytes to hardware.
     fn leave(&self, packet: &mut Packet, around: usize) {
         let (start, offset) = (around + self.start, self.transport.checksum_offset());
         packet.data_mut()[start + offset..][..2].copy_from_slice(&self.held.to_be_bytes());
         packet.set_checksum(Checksum::Partial { start: start as u16, offset: offset as u8 });
     }
+}
+
+/// The segments of a packet that is to be cut.
+fn cut(packet: Packet) -> Vec<Vec<u8>> {
+    let mut segments = Segments::new(packet).expect("it can be cut");
+    std::iter::from_fn(|| segments.make_next()).map(|segment| bytes(&segment)).collect()
 }
 
 fn bytes(packet: &Packet) -> Vec<u8> {
@@ -137,6 +162,47 @@ proptest! {
             prop_assert_eq!(usize::from(packet.layer_offsets().inner_l3), inside);
         }
         prop_assert!(bench.outputs.burst(1).iter().all(|packet| packet.layer_offsets().inner_l3 == 0));
+    }
+
+    /// A frame that is to be cut goes through the gateway as one, and what is made of it then is what its segments would have become.
+    #[test]
+    fn it_is_the_same_to_cut_before_a_tunnel_and_behind_it(
+        data in prop::collection::vec(any::<u8>(), 200..1300), size in 90_u16..400, v6_inside: bool, v6: bool, tcp: bool,
+        udp_checksum: bool, chained: bool,
+    ) {
+        let whole = Whole::new(v6_inside, tcp, &data);
+        let config = OverlayConfig { udp_checksum, ..network(v6) };
+        let mut bench = Bench::new(config.clone());
+        let packet = whole.to_be_cut(&bench, size, chained);
+        let segments = cut(whole.to_be_cut(&bench, size, chained));
+        pass(&mut bench, packet);
+        let made: Vec<_> = bench.burst.drain().map(cut).collect();
+        prop_assert!(!made.is_empty());
+        let mut expected = vec![Vec::new(); made.len()];
+        for segment in &segments {
+            let packet = bench.packet(1, segment);
+            pass(&mut bench, packet);
+            for (expected, packet) in expected.iter_mut().zip(bench.burst.iter()) {
+                expected.push(bytes(packet));
+            }
+        }
+        prop_assert_eq!(&made, &expected);
+
+        // At the other end, as one, it is what it was; and so it is by a VLAN of another access.
+        let packet = whole.to_be_cut(&bench, size, chained);
+        pass(&mut bench, packet);
+        let tagged = bench.outputs.burst(2).take_first().unwrap();
+        prop_assert!(cut(tagged).iter().zip(&segments).all(|(with, without)| with[16..] == without[12..]));
+        let (local, remote) = (config.remotes[0], config.local);
+        let mut far = Bench::new(OverlayConfig { local, remotes: vec![remote], inner_checksums: true, ..config });
+        let datagram = bench.burst.take_first().unwrap();
+        let mut packet = datagram.copy_in(&far.pool).unwrap();
+        packet.set_port(0);
+        packet.data_mut()[..6].copy_from_slice(&US.0);
+        pass(&mut far, packet);
+        let out = far.outputs.burst(1).take_first().unwrap();
+        prop_assert_eq!(out.layer_offsets(), whole.layers());
+        prop_assert_eq!(cut(out), segments);
     }
 
     /// From tunnel ends on the same machine, who leave them, too: nobody ever sums up the data.
@@ -265,5 +331,32 @@ fn a_field_behind_the_frame_is_no_field() {
         pass(&mut bench, packet);
         assert_eq!(bench.dropped(Reason::InnerLength), dropped);
         assert_eq!(bench.outputs.burst(1).len(), usize::from(dropped == 0));
+    }
+}
+
+/// A sender on this machine may have left several datagrams to be cut, of the tunnel itself: they can't be taken out as one.
+#[test]
+fn datagrams_that_were_put_together_are_told_apart() {
+    let whole = Whole::new(false, false, &[7; 1000]);
+    let mut bench = Bench::new(network(false));
+    let mut packet = bench.packet(0, &tunnelled(2, VNI, 0, &whole.frame));
+    packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+    packet.set_layer_offsets(LayerOffsets { l3: 14, l4: 34, payload: 42, ..LayerOffsets::default() });
+    let kind = SegmentationKind::Udp;
+    packet.set_segmentation(Some(Segmentation { kind, size: 500, congestion: false }));
+    pass(&mut bench, packet);
+    assert_eq!((bench.outputs.burst(1).len(), bench.dropped(Reason::Merged)), (0, 1));
+}
+
+/// What is too long for a tunnel is a segment, not the frame that it is cut from.
+#[test]
+fn segments_have_to_fit_a_tunnel() {
+    let whole = Whole::new(false, true, &[7; 1200]);
+    for (size, fits) in [(460, true), (461, false)] {
+        let mut bench = Bench::new(OverlayConfig { mtu: 500, ..network(false) });
+        let packet = whole.to_be_cut(&bench, size, false);
+        pass(&mut bench, packet);
+        assert_eq!(bench.burst.len(), if fits { 2 } else { 0 });
+        assert_eq!(bench.dropped(Reason::TooLong), if fits { 0 } else { 2 });
     }
 }

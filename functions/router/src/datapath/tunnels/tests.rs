@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use warmlane_forward::control::config::IcmpLimits;
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
-use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
+use warmlane_mem::{Burst, Checksum, LayerOffsets, Packet, Pool, PoolConfig, Segmentation, SegmentationKind};
+use warmlane_port::software_offload::Segments;
 use warmlane_vxlan::Reason;
-use warmlane_wire::{Frame, Ipv4Fields, Ipv4Header, MacAddress, checksum, ethernet, udp, vxlan};
+use warmlane_wire::{Frame, Ipv4Fields, Ipv4Header, MacAddress, TcpFields, checksum, ethernet, udp, vxlan};
 
 use super::{ENTRANCE, TunnelEnds};
 use crate::control::kernel::{
@@ -387,13 +388,94 @@ fn check_put_back(inside: &[u8], padding: usize) {
     let frame = tunnelled(2, 0, VNI, &[inside, &vec![0; padding][..]].concat());
     let punted = router.send(1, &frame).unwrap_err().unwrap();
     assert_eq!(punted.port(), NETWORK, "it was taken out");
+    let packet = put_back_by_punt(punted);
+    assert_eq!((packet.port(), packet.data()), (1, &frame[..]));
+}
+
+/// What the kernel gets by the underlay's port.
+fn put_back_by_punt(punted: Packet) -> Packet {
     let mut punt = Punt::new(Entrances::new(2));
     let mut kept = KeptOutputs::of(&punt);
     let mut burst = Burst::new();
     burst.push(punted).unwrap();
     punt.process(&mut burst, &mut kept.outputs());
-    let packet = kept.burst(1).take_first().unwrap();
-    assert_eq!((packet.port(), packet.data()), (1, &frame[..]));
+    kept.burst(1).take_first().unwrap()
+}
+
+/// A packet of TCP, its checksum left to hardware, to be cut into segments with so many bytes of data.
+fn to_be_cut(router: &Router, port: u16, frame: &[u8], around: usize, size: u16) -> Packet {
+    let mut packet = router.packet(frame, port);
+    let (l3, l4, payload) = (around as u16 + 14, around as u16 + 34, around as u16 + 54);
+    packet.set_checksum(Checksum::Partial { start: l4, offset: 16 });
+    let kind = SegmentationKind::Tcp4;
+    packet.set_segmentation(Some(Segmentation { kind, size, congestion: false }));
+    packet.set_layer_offsets(if around == 0 {
+        LayerOffsets { l3, l4, payload, ..LayerOffsets::default() }
+    } else {
+        LayerOffsets { l3: 14, l4: 34, inner_l3: l3, inner_l4: l4, payload }
+    });
+    packet
+}
+
+/// A frame with 1,000 bytes of TCP from there to there.
+fn tcp(to_mac: [u8; 6], from_mac: [u8; 6], source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
+    let fields = Ipv4Fields { identification: 9, ..Ipv4Fields::new(source.into(), destination.into()) };
+    let frame = Frame::new().ethernet(MacAddress(to_mac), MacAddress(from_mac)).ipv4(fields);
+    frame.tcp(TcpFields::new(7, 80)).payload(&[5; 1000]).to_vec().unwrap()
+}
+
+fn cut(packet: Packet) -> Vec<Vec<u8>> {
+    let mut segments = Segments::new(packet).expect("it can be cut");
+    std::iter::from_fn(|| segments.make_next()).map(|segment| segment.data().to_vec()).collect()
+}
+
+#[test]
+fn what_is_to_be_cut_enters_and_leaves_tunnels_as_one() {
+    let mut router = Router::new(device(|_| {}));
+    let frame = tcp(mac(LAN as u8), HOST, [192, 0, 2, 2], [10, 9, 0, 2]);
+    router.run(0, to_be_cut(&router, 0, &frame, 0, 400));
+    let packet = router.take(Forwarder::FIRST_PORT + usize::from(TUNNELS)).unwrap();
+    router.run(ENTRANCE, packet);
+    let datagrams = cut(router.take(Forwarder::FIRST_PORT + 1).unwrap());
+    let identification = |datagram: &[u8]| u16::from_be_bytes([datagram[18], datagram[19]]);
+    assert_eq!(datagrams.len(), 3);
+    assert!(datagrams.windows(2).all(|two| identification(&two[1]) == identification(&two[0]) + 1));
+    // The next one's are not among those.
+    let (_, next) = router.send(0, &from_lan(0, b"")).unwrap();
+    let used = identification(&datagrams[0])..=identification(&datagrams[2]);
+    assert!(!used.contains(&identification(next.data())));
+
+    // As one it comes out of a tunnel, and goes on.
+    let back = tcp(mac(BRIDGE as u8), STATION, [10, 9, 0, 2], [192, 0, 2, 2]);
+    router.run(0, to_be_cut(&router, 1, &tunnelled_without_checksum(&back), 50, 400));
+    let segments = cut(router.take(Forwarder::FIRST_PORT).unwrap());
+    assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [454, 454, 254]);
+    for segment in &segments {
+        let flow = warmlane_wire::Flow::of_frame(segment).unwrap();
+        assert_eq!(flow.destination, ip("192.0.2.2"));
+    }
+}
+
+fn tunnelled_without_checksum(inside: &[u8]) -> Vec<u8> {
+    let mut frame = tunnelled(2, 0, VNI, inside);
+    frame[40..42].fill(0);
+    frame
+}
+
+/// For itself the kernel gets the datagram as it came, to be cut in the tunnel.
+#[test]
+fn what_is_to_be_cut_is_put_back_as_that() {
+    let mut router = Router::new(device(|_| {}));
+    let inside = tcp(mac(BRIDGE as u8), STATION, [10, 9, 0, 2], [10, 9, 0, 1]);
+    let packet = to_be_cut(&router, 1, &tunnelled_without_checksum(&inside), 50, 400);
+    let (layers, came) = (packet.layer_offsets(), packet.data().to_vec());
+    router.run(0, packet);
+    let punted = router.take(Forwarder::PUNT).unwrap();
+    assert_eq!(punted.port(), NETWORK, "it was taken out");
+    let packet = put_back_by_punt(punted);
+    assert_eq!((packet.data(), packet.layer_offsets()), (&came[..], layers));
+    assert_eq!(packet.checksum(), Checksum::Partial { start: 84, offset: 16 });
+    assert_eq!(cut(packet).len(), 3);
 }
 
 proptest! {
