@@ -10,12 +10,12 @@ use warmlane_forward::control::{Config, Routes};
 #[allow(dead_code, reason = "what only the command does with them")]
 mod settings;
 
-#[path = "../../cli/src/machine.rs"]
-#[allow(dead_code, reason = "what only the command does with them")]
-mod machine;
 #[path = "../../cli/src/idle.rs"]
 #[allow(dead_code, reason = "what only the command does with them")]
 mod idle;
+#[path = "../../cli/src/machine.rs"]
+#[allow(dead_code, reason = "what only the command does with them")]
+mod machine;
 
 fuzz_target!(|text: &str| {
     match Config::from_toml(text) {

@@ -66,7 +66,8 @@ fn world() -> &'static World {
             Config::from_toml(include_str!("../seeds/config/router.toml")).expect("the seed is correct");
         let routes = Arc::new(Routes::from_config(&config).expect("the seed's routes are correct"));
         config.flows.clear();
-        let only_routes = Arc::new(Routes::from_config(&config).expect("they are correct without flows, too"));
+        let only_routes =
+            Arc::new(Routes::from_config(&config).expect("they are correct without flows, too"));
         World { routes, only_routes, limits: config.icmp, pool: frames::pool() }
     })
 }

@@ -19,12 +19,14 @@ use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Pool};
 use warmlane_router::control::kernel::{
-    Address, Event, IpTunnelDevice, Link, Neighbour, NeighbourState, Placement, Route, RouteKey, RoutePath, StationKey,
-    Target, TunnelEnd, View, Vxlan,
+    Address, Event, IpTunnelDevice, Link, Neighbour, NeighbourState, Placement, Route, RouteKey, RoutePath,
+    StationKey, Target, TunnelEnd, View, Vxlan,
 };
 use warmlane_router::control::{Fib, RoutedPort};
 use warmlane_router::datapath::{Entrances, Punt, TunnelEnds};
-use warmlane_wire::{EtherType, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, ethernet, gre, ipv4, vxlan};
+use warmlane_wire::{
+    EtherType, Frame, IpProtocol, Ipv4Fields, Ipv6Fields, MacAddress, ethernet, gre, ipv4, vxlan,
+};
 
 /// What to do with a frame.
 #[derive(Clone, Copy)]

@@ -6,8 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use warmlane_wire::checksum::{self, Addresses};
 use warmlane_wire::edit::PacketMut;
-use warmlane_wire::merge::{Look, Merged};
+use warmlane_wire::merge::{Around, Look, Merged};
 use warmlane_wire::neighbour;
+use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport, Tunnel};
 use warmlane_wire::{
     ArpPacket, EtherType, EthernetHeader, Flow, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet,
     Ipv6Packet, LinkLayer, MacAddress, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
@@ -25,6 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     edit(bytes);
     merge(bytes);
+    cut(bytes);
     let _ = checksum::checksum(bytes);
     if let Ok(text) = str::from_utf8(bytes)
         && let Ok(address) = text.parse::<MacAddress>()
@@ -36,6 +38,11 @@ fuzz_target!(|bytes: &[u8]| {
 /// Two frames, of which the second may go on where the first ends.
 fn merge(bytes: &[u8]) {
     let (first, second) = bytes.split_at(bytes.len() / 2);
+    if let Some(around) = Around::at(first, first.len()) {
+        around.is_next(first, second, second.len());
+        let start = usize::from(around.inside);
+        around.finish(&mut first.to_vec(), first.len(), start, start + 16);
+    }
     let Look::Part(part) = Look::at(first, first.len()) else { return };
     assert_eq!(usize::from(part.headers) + usize::from(part.length), first.len());
     let mut merged = Merged::new(part);
@@ -45,6 +52,29 @@ fn merge(bytes: &[u8]) {
         assert!(second.len() <= first.len(), "only the last one may be shorter");
     }
     merged.finish(&mut front);
+}
+
+/// A frame that somebody says is to be cut, perhaps in a tunnel: the first bytes say how.
+fn cut(bytes: &[u8]) {
+    let Some((&[kind, size, network, transport, inside], front)) = bytes.split_first_chunk() else { return };
+    let tunnel = Tunnel { network: network.into(), transport: transport.into(), inside: inside.into() };
+    let cut = Cut {
+        transport: if kind & 1 == 0 { Transport::Tcp } else { Transport::Udp },
+        size: size.into(),
+        checksum_start: None,
+        tunnel: (kind & 2 != 0).then_some(tunnel),
+    };
+    let Ok(plan) = SuperFrame::parse(front, front.len(), cut) else { return };
+    let mut headers = [0; MAXIMUM_HEADERS];
+    let mut behind = plan.headers();
+    for index in 0..plan.count() {
+        let payload = plan.payload(index);
+        assert_eq!(payload.start, behind, "each begins where the one before ends");
+        behind = payload.end;
+        let sum = checksum::Sum::new().bytes(&front[payload]);
+        assert_eq!(plan.write_headers(front, index, sum, &mut headers).len(), plan.headers());
+    }
+    assert_eq!(behind, plan.end());
 }
 
 /// Whatever is changed, an IPv4 header checksum that was right stays right, and the flow is the one that was set.

@@ -1,5 +1,7 @@
 use super::*;
 use warmlane_mem::{Pool, PoolConfig};
+use warmlane_port::software_offload::complete_checksum;
+use warmlane_wire::{Addresses, Frame, Ipv4Fields, MacAddress, udp, vxlan};
 
 fn header(flags: u8, gso: u8, size: u16, start: u16, offset: u16) -> [u8; HEADER_LENGTH] {
     let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -69,6 +71,38 @@ fn what_a_header_says_is_noted_and_told_again() {
                 LayerOffsets { l3: 14, l4: 34, payload, ..LayerOffsets::default() }
             );
             assert_eq!(told[2..4], payload.to_ne_bytes());
+        }
+    }
+}
+
+/// The kernel says of its own tunnels no more than where the checksum inside starts, and leaves the one around, too.
+#[test]
+fn what_is_to_be_cut_in_a_tunnel_is_known_by_its_port() {
+    let pool = pool();
+    let inside = packet(&pool, 6, 1000);
+    let link = Frame::new().ethernet(MacAddress([2; 6]), MacAddress([4; 6]));
+    let ends = [[192, 0, 2, 1], [192, 0, 2, 2]].map(std::net::Ipv4Addr::from);
+    let data = [&vxlan::header(7)[..], inside.data()].concat();
+    for (port, result) in [(vxlan::PORT, Ok(())), (4788, Err(Unusable::Segmentation))] {
+        let datagram = link.ipv4(Ipv4Fields::new(ends[0], ends[1])).udp(50_000, port).payload(&data);
+        let mut around = datagram.to_vec().unwrap();
+        let right = around[40..42].to_vec();
+        around[40..42].copy_from_slice(&[1, 2]);
+        let mut packet = pool.take().unwrap();
+        packet.fill(&around).unwrap();
+        assert_eq!(note(&mut packet, header(1, 1, 500, 84, 16), 0), result);
+        if result.is_ok() {
+            let layers = LayerOffsets { l3: 14, l4: 34, inner_l3: 64, inner_l4: 84, payload: 104 };
+            assert_eq!(packet.layer_offsets(), layers);
+            assert_eq!(packet.checksum(), Checksum::Partial { start: 84, offset: 16 });
+            // Once the one inside is there, the one around is right.
+            complete_checksum(&mut packet).unwrap();
+            let mut whole = packet.data().to_vec();
+            assert_ne!(whole[40..42], right, "the frame inside had another checksum");
+            assert!(
+                udp::check(Addresses::V4 { source: ends[0], destination: ends[1] }, &whole.split_off(34))
+                    .is_ok()
+            );
         }
     }
 }
