@@ -48,7 +48,7 @@ static void write_headers(struct headers *headers, unsigned int flow, unsigned i
 	*headers = (struct headers){
 		.ethernet = {.dst_addr = {{2, 0, 0, 0, 0, 1}}, .src_addr = {{2, 0, 0, 0, 0, 2}},
 			     .ether_type = rte_cpu_to_be_16(RTE_ETHER_TYPE_IPV4)},
-		.ip = {.version_ihl = RTE_IPV4_VHL_DEF, .packet_id = rte_cpu_to_be_16(number),
+		.ip = {.version_ihl = RTE_IPV4_VHL_DEF, .packet_id = rte_cpu_to_be_16(number + 1),
 		       .total_length = rte_cpu_to_be_16(sizeof(*headers) - sizeof(headers->ethernet) + payload),
 		       .fragment_offset = rte_cpu_to_be_16(RTE_IPV4_HDR_DF_FLAG), .time_to_live = 64, .next_proto_id = IPPROTO_TCP,
 		       .src_addr = rte_cpu_to_be_32(0xc0000201), .dst_addr = rte_cpu_to_be_32(0xc6336402)},

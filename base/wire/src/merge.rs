@@ -38,8 +38,6 @@ pub struct Part {
     pub kind: Transport,
     /// It is IPv6, and not IPv4.
     pub is_ipv6: bool,
-    /// The sender wants no other behind it in the same packet: a bound of data (TCP's PSH), or the end of a connection.
-    pub is_last: bool,
     /// Where the network header starts.
     pub network: u8,
     /// Where the transport header starts.
@@ -149,7 +147,6 @@ impl Look {
                 }
                 Self::Part(Part {
                     kind: Transport::Tcp,
-                    is_last: flags & LAST != 0,
                     headers: flow.transport + bytes as u8,
                     length: (available - bytes) as u16,
                     flags,
@@ -191,7 +188,6 @@ impl Part {
             flow,
             kind: Transport::Udp,
             is_ipv6: false,
-            is_last: false,
             network: 0,
             transport: 0,
             headers: 0,
@@ -271,14 +267,14 @@ impl Merged {
         Part { length: next.length, ..self.first }
     }
 
-    /// Whether nothing can follow.
+    /// Whether nothing can follow: the last frame is shorter, a bound of data (TCP's PSH), or the end of a connection, or there is no room.
     pub const fn is_complete(&self) -> bool {
         self.room == 0
     }
 
     /// The frame of `length` bytes that begins with `front`, if it is the one behind those that were merged. The first of them begins
     /// with `first`.
-    #[inline]
+    #[inline(always)]
     pub fn next(&self, first: &[u8], front: &[u8], length: usize) -> Option<Next> {
         let own = &self.first;
         let headers = usize::from(own.headers);
@@ -458,9 +454,10 @@ const PART: usize = 32;
 /// The bits of `mask` that differ, laid over those that did before.
 #[inline(always)]
 fn differences(before: [u64; 4], ours: &[u8; PART], theirs: &[u8; PART], mask: &[u8; PART]) -> [u64; 4] {
-    let words = |bytes: &[u8; PART]| [0, 8, 16, 24].map(|at| u64::from_ne_bytes(array(bytes, at)));
-    let (ours, theirs, mask) = (words(ours), words(theirs), words(mask));
-    [0, 1, 2, 3].map(|at| before[at] | (ours[at] ^ theirs[at]) & mask[at])
+    let word = |bytes: &[u8; PART], at: usize| u64::from_ne_bytes(array(bytes, at * 8));
+    let difference = |at| before[at] | (word(ours, at) ^ word(theirs, at)) & word(mask, at);
+    // Not by `map`, which the compiler calls where the code around has grown.
+    [difference(0), difference(1), difference(2), difference(3)]
 }
 
 /// A hash of the addresses and ports of a frame that begins with `front`: of IPv4 without options, or IPv6 without extension headers,

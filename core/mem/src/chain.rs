@@ -12,6 +12,9 @@ use crate::shared_packet::SharedPacket;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+/// Segments that a packet has at most.
+const MOST_SEGMENTS: usize = u8::MAX as usize;
+
 impl Packet {
     /// Segments in the packet, at least 1.
     #[inline]
@@ -24,9 +27,25 @@ impl Packet {
     /// # Errors
     /// The tail, if the chain would have more than 255 segments, or if the last is [shared](SharedPacket).
     pub fn chain(&mut self, tail: Self) -> Result<(), Self> {
-        let Some(last) = self.last_before(&tail) else { return Err(tail) };
-        // SAFETY: the name stands for the tail from now on.
-        unsafe { self.link(last, tail.packet_length(), tail.segments(), tail.into_id()) };
+        self.chain_all([tail])
+    }
+
+    /// Hangs several behind this packet's last segment, one behind the other, without going through the whole chain for each.
+    ///
+    /// # Errors
+    /// The first that can't be hung there, as for [`chain`](Self::chain); those before it are, and no other is asked for.
+    #[inline]
+    pub fn chain_all(&mut self, tails: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut last = self.last_segment();
+        for tail in tails {
+            let Some(before) = last else { return Err(tail) };
+            if self.segments() + tail.segments() > MOST_SEGMENTS {
+                return Err(tail);
+            }
+            last = tail.last_segment();
+            // SAFETY: `before` is the last segment, and the name stands for the tail from now on.
+            unsafe { self.link(before, tail.packet_length(), tail.segments(), tail.into_id()) };
+        }
         Ok(())
     }
 
@@ -56,15 +75,16 @@ impl Packet {
     /// # Errors
     /// The tail, as for [`chain`](Self::chain).
     pub fn chain_shared(&mut self, tail: SharedPacket) -> Result<(), SharedPacket> {
-        let Some(last) = self.last_before(&tail) else { return Err(tail) };
+        let fits = self.segments() + tail.segments() <= MOST_SEGMENTS;
+        let Some(last) = self.last_segment().filter(|_| fits) else { return Err(tail) };
         // SAFETY: the name stands for this hold of the tail from now on.
         unsafe { self.link(last, tail.packet_length(), tail.segments(), tail.into_id()) };
         Ok(())
     }
 
-    /// The last segment, if `tail` can be hung behind it.
-    fn last_before(&self, tail: &Self) -> Option<NonNull<Header>> {
-        u8::try_from(self.segments() + tail.segments()).ok()?;
+    /// The last segment, if something can be hung behind it: others may hold it as well.
+    #[inline]
+    fn last_segment(&self) -> Option<NonNull<Header>> {
         let mut last = self.as_header();
         loop {
             // SAFETY: each link of an owned chain names a live buffer of that chain, and `&self` keeps writers away.
@@ -86,7 +106,7 @@ impl Packet {
     /// Hangs the segments that start with buffer `id` behind the last one.
     ///
     /// # Safety
-    /// `last` is from [`last_before`](Self::last_before), and `id` is given up by who has it.
+    /// `last` is from [`last_segment`](Self::last_segment), the chain has space for so many segments, and `id` is given up by who has it.
     unsafe fn link(&mut self, last: NonNull<Header>, length: usize, segments: usize, id: BufferId) {
         // SAFETY: `last` is a segment of this packet and not shared, and `&mut self` keeps all others away from it.
         unsafe {

@@ -89,14 +89,18 @@ pub fn copy_completed(packet: &Packet, front: &mut [u8]) -> usize {
 }
 
 /// Bytes of the longest frame that leaves for this packet: a segment's, if it is to be segmented.
-#[inline]
+#[inline(always)]
 pub fn longest_part(packet: &Packet) -> usize {
+    if packet.has_work_left() { longest_segment(packet) } else { packet.packet_length() }
+}
+
+#[cold]
+fn longest_segment(packet: &Packet) -> usize {
     let length = packet.packet_length();
-    let Some(segmentation) = packet.segmentation() else { return length };
-    match usize::from(packet.layer_offsets().payload) {
-        // Whoever noted that it is to be segmented didn't say where.
-        0 => length,
-        headers => length.min(headers + usize::from(segmentation.size)),
+    match (packet.segmentation(), usize::from(packet.layer_offsets().payload)) {
+        // If it is to be segmented, whoever noted that didn't say where.
+        (None, _) | (_, 0) => length,
+        (Some(segmentation), headers) => length.min(headers + usize::from(segmentation.size)),
     }
 }
 

@@ -40,9 +40,9 @@ pub struct Merger {
     /// What packets of a flow are added to, by its hash: a number in `open`.
     slots: [u16; FLOWS],
     open: Vec<Open>,
-    /// What was added, until it is hung behind its first packet; and what was added to that before it.
+    /// What was added, until it is hung behind its first packet; and what was added to that after it.
     added: Box<[Option<Packet>; BURST_CAPACITY]>,
-    before: [u16; BURST_CAPACITY],
+    after: [u16; BURST_CAPACITY],
 }
 
 /// A packet that others may be added to.
@@ -53,7 +53,8 @@ struct Open {
     around: Option<Around>,
     /// Where it is in the burst that packets go to.
     place: u16,
-    /// What was added last: a number in `added`.
+    /// What was added first and last: numbers in `added`.
+    first: u16,
     last: u16,
     /// Buffers of all of it.
     buffers: u16,
@@ -72,7 +73,7 @@ impl Merger {
             slots: [NONE; FLOWS],
             open: Vec::with_capacity(BURST_CAPACITY),
             added: Box::new([const { None }; BURST_CAPACITY]),
-            before: [NONE; BURST_CAPACITY],
+            after: [NONE; BURST_CAPACITY],
         }
     }
 
@@ -96,7 +97,7 @@ impl Merger {
         }
         for open in &self.open {
             if open.last != NONE {
-                finish(open, &mut self.added, &self.before, burst);
+                finish(open, &mut self.added, &self.after, burst);
             }
         }
         self.open.clear();
@@ -119,7 +120,11 @@ impl Merger {
                 around.add();
             }
             open.buffers += packet.segments() as u16;
-            self.before[number] = std::mem::replace(&mut open.last, number as u16);
+            match open.last {
+                NONE => open.first = number as u16,
+                last => self.after[usize::from(last)] = number as u16,
+            }
+            (open.last, self.after[number]) = (number as u16, NONE);
             if open.merged.is_complete() {
                 *slot = NONE;
             }
@@ -145,10 +150,12 @@ impl Merger {
             Look::Part(part) => {
                 let slot = &mut self.slots[slot_of(part.flow)];
                 *slot = NONE;
-                if !part.is_last && packet.segmentation().is_none() && self.open.len() < BURST_CAPACITY {
+                let merged = Merged::new(part);
+                let is_open = !merged.is_complete() && packet.segmentation().is_none();
+                if is_open && self.open.len() < BURST_CAPACITY {
                     *slot = self.open.len() as u16;
                     let (place, buffers) = (burst.len() as u16, packet.segments() as u16);
-                    self.open.push(Open { merged: Merged::new(part), around, place, last: NONE, buffers });
+                    self.open.push(Open { merged, around, place, first: NONE, last: NONE, buffers });
                 }
             }
             Look::Alone(flow) => self.slots[slot_of(flow)] = NONE,
@@ -160,7 +167,6 @@ impl Merger {
 }
 
 /// Looks at the frame in a tunnel: it is of the tunnel's flow, whatever it is.
-#[cold]
 fn look_inside(data: &[u8], length: usize, around: &Around) -> Look {
     let (inside, flow) = (usize::from(around.inside), merge::flow_at(data).unwrap_or(0));
     match data.get(inside..).map(|frame| Look::at(frame, length - inside)) {
@@ -173,18 +179,37 @@ impl Open {
     /// The packet, if it can be added. If it is the first one, the packet that it would be added to has to be right as well.
     #[inline]
     fn takes(&self, first: &Packet, packet: &Packet) -> Option<Next> {
-        let (inside, length) = (self.inside(), packet.packet_length());
+        if let Some(around) = &self.around {
+            return self.takes_inside(first, packet, around);
+        }
+        let next = self.merged.next(first.data(), packet.data(), packet.packet_length())?;
+        let is_taken = self.has_room(first, packet)
+            && (self.last != NONE || is_intact(first, || *self.merged.first()))
+            && is_intact(packet, || self.merged.part(&next));
+        is_taken.then_some(next)
+    }
+
+    /// The same in a tunnel.
+    // Apart, so that frames in none pay one test for it.
+    #[inline(never)]
+    fn takes_inside(&self, first: &Packet, packet: &Packet, around: &Around) -> Option<Next> {
+        let (inside, length) = (usize::from(around.inside), packet.packet_length());
         let (ours, theirs) = (first.data().get(inside..)?, packet.data().get(inside..)?);
         let next = self.merged.next(ours, theirs, length - inside)?;
-        let around = self.around.as_ref();
-        let is_taken = usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
-            && around.is_none_or(|around| around.is_next(first.data(), packet.data(), length))
+        let is_taken = around.is_next(first.data(), packet.data(), length)
+            && self.has_room(first, packet)
+            && (self.last != NONE || is_intact_inside(first, around, self.merged.first()))
+            && is_intact_inside(packet, around, &self.merged.part(&next));
+        is_taken.then_some(next)
+    }
+
+    /// Whether the packet's buffers can be hung behind the first one's.
+    #[inline(always)]
+    fn has_room(&self, first: &Packet, packet: &Packet) -> bool {
+        usize::from(self.buffers) + packet.segments() <= MOST_BUFFERS
             && packet.segmentation().is_none()
             && first.has_same_tag(packet)
             && (packet.segments() == 1 || !packet.has_shared_data())
-            && (self.last != NONE || is_intact(first, around, || *self.merged.first()))
-            && is_intact(packet, around, || self.merged.part(&next));
-        is_taken.then_some(next)
     }
 
     /// Bytes in front of the frame that is merged: those of a tunnel.
@@ -203,10 +228,7 @@ const fn slot_of(flow: u32) -> usize {
 /// Whether a packet's checksum is right, or left to be computed. Whoever cuts the whole again computes new ones: what was wrong would
 /// be right then.
 #[inline(always)]
-fn is_intact(packet: &Packet, around: Option<&Around>, part: impl FnOnce() -> Part) -> bool {
-    if let Some(around) = around {
-        return is_intact_inside(packet, around, &part());
-    }
+fn is_intact(packet: &Packet, part: impl FnOnce() -> Part) -> bool {
     match packet.checksum() {
         Checksum::Good => true,
         Checksum::Bad => false,
@@ -221,7 +243,6 @@ fn is_intact(packet: &Packet, around: Option<&Around>, part: impl FnOnce() -> Pa
 
 /// The same of a packet in a tunnel, which has two. Of one that leaves either to be computed, the sender could have left all to be cut: it is
 /// not merged.
-#[cold]
 fn is_intact_inside(packet: &Packet, around: &Around, part: &Part) -> bool {
     let is_outer_known = match packet.checksum() {
         Checksum::Good => true,
@@ -252,25 +273,18 @@ fn payload_sum(packet: &Packet, headers: usize) -> Sum {
 fn finish(
     open: &Open,
     added: &mut [Option<Packet>; BURST_CAPACITY],
-    before: &[u16; BURST_CAPACITY],
+    after: &[u16; BURST_CAPACITY],
     burst: &mut Burst,
 ) {
     let Some(first) = burst.get_mut(usize::from(open.place)) else { return };
-    // From behind: so the end of what something is hung behind is near.
-    let mut number = open.last;
-    let mut tail: Option<Packet> = None;
-    while let Some(Some(mut packet)) = added.get_mut(usize::from(number)).map(Option::take) {
-        if let Some(tail) = tail {
-            let is_chained = packet.chain(tail);
-            debug_assert!(is_chained.is_ok(), "there are few buffers, and none of them is shared");
-        }
-        tail = Some(packet);
-        number = before[usize::from(number)];
-    }
-    if let Some(tail) = tail {
-        let is_chained = first.chain(tail);
-        debug_assert!(is_chained.is_ok(), "there are few buffers, and none of them is shared");
-    }
+    let mut number = usize::from(open.first);
+    let packets = std::iter::from_fn(|| {
+        let packet = added.get_mut(number)?.take();
+        number = usize::from(after[number]);
+        packet
+    });
+    let is_chained = first.chain_all(packets);
+    debug_assert!(is_chained.is_ok(), "there are few buffers, and none of them is shared");
     let part = open.merged.first();
     let kind = match (part.kind, part.is_ipv6) {
         (Transport::Udp, _) => SegmentationKind::Udp,
@@ -278,8 +292,8 @@ fn finish(
         (Transport::Tcp, false) => SegmentationKind::Tcp4,
     };
     let inside = open.inside();
-    let [network, transport, headers] =
-        [part.network, part.transport, part.headers].map(|offset| inside + usize::from(offset));
+    let behind = |offset: u8| inside + usize::from(offset);
+    let (network, transport, headers) = (behind(part.network), behind(part.transport), behind(part.headers));
     let offset = part.kind.checksum_offset();
     open.merged.finish(first.data_mut().get_mut(inside..).unwrap_or_default());
     let mut layers = LayerOffsets {

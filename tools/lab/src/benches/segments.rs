@@ -41,7 +41,8 @@ const TRANSPORT: u16 = 34;
 fn segment(flow: usize, number: usize, payload: &[u8]) -> Result<Vec<u8>, LabError> {
     let (source, destination) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(198, 51, 100, 2));
     let ipv4 = Ipv4Fields {
-        identification: number as u16,
+        // Of 0 it would be said that there is none.
+        identification: number as u16 + 1,
         dont_fragment: true,
         ..Ipv4Fields::new(source, destination)
     };
