@@ -42,6 +42,7 @@ pub mod copy;
 pub mod cpu_time;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
+pub mod crc32c;
 pub mod device_order;
 pub mod energy;
 pub mod event;

@@ -30,6 +30,7 @@ pub mod martian;
 pub mod merge;
 pub mod neighbour;
 pub mod psp;
+pub mod sctp;
 pub mod segment;
 pub mod tcp;
 pub mod toeplitz;

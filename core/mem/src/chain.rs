@@ -27,7 +27,11 @@ impl Packet {
     /// # Errors
     /// The tail, if the chain would have more than 255 segments, or if the last is [shared](SharedPacket).
     pub fn chain(&mut self, tail: Self) -> Result<(), Self> {
-        self.chain_all([tail])
+        let fits = self.segments() + tail.segments() <= MOST_SEGMENTS;
+        let Some(last) = self.last_segment().filter(|_| fits) else { return Err(tail) };
+        // SAFETY: the name stands for the tail from now on.
+        unsafe { self.link(last, tail.packet_length(), tail.segments(), tail.into_id()) };
+        Ok(())
     }
 
     /// Hangs several behind this packet's last segment, one behind the other, without going through the whole chain for each.

@@ -11,6 +11,7 @@
 mod flow_hash;
 mod merge;
 mod receive;
+mod sctp;
 mod segments;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use crate::offloads::{Layered, TransmitOffloads, Transports};
 pub use flow_hash::flow_hash;
 pub use merge::{MERGED, Merger, merge_received};
 pub use receive::on_receive;
+pub use sctp::{complete_sctp, is_sctp, is_sctp_intact};
 pub use segments::{Segments, pieces};
 pub use transmit::on_transmit;
 

@@ -9,6 +9,7 @@ mod hash_report;
 pub use hash_report::{HASH_REPORT_LENGTH, hash_report, note_hash};
 
 use warmlane_mem::{Checksum, LayerOffsets, Packet, Segmentation, SegmentationKind};
+use warmlane_port::software_offload::{complete_sctp, is_sctp};
 use warmlane_wire::LinkLayer;
 use warmlane_wire::merge::Around;
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport, Tunnel};
@@ -126,6 +127,10 @@ fn tunnel(front: &[u8], length: usize) -> Option<(Around, Tunnel)> {
 fn note_checksum(packet: &mut Packet, start: u16, offset: u8) -> Result<(), Unusable> {
     if usize::from(start) + usize::from(offset) + 2 > packet.len() {
         return Err(Unusable::Checksum);
+    }
+    // A kernel leaves this one as if it were an Internet checksum, and no port would know it for what it is: so it is done at once.
+    if is_sctp(offset.into()) {
+        return if complete_sctp(packet, start.into()) { Ok(()) } else { Err(Unusable::Checksum) };
     }
     packet.set_checksum(Checksum::Partial { start, offset });
     Ok(())

@@ -1,6 +1,7 @@
 //! What is in a tunnel: whether a frame is whole and intact.
 
 use warmlane_mem::{Checksum, Packet};
+use warmlane_port::software_offload::is_sctp_intact;
 use warmlane_wire::checksum::{Addresses, Sum};
 use warmlane_wire::{
     EtherType, IpProtocol, Ipv4Header, Ipv6Header, Ipv6Packet, LinkLayer, checksum, ethernet, ipv4, ipv6,
@@ -78,6 +79,7 @@ impl Transport {
                 length = told;
             }
             IpProtocol::TCP if length < tcp::HEADER_LENGTH => return false,
+            IpProtocol::SCTP => return is_sctp_intact(packet, self.start..self.start + length),
             _ => {}
         }
         let pseudo_header = match self.protocol {
@@ -103,7 +105,7 @@ impl Transport {
 
 /// Whether this protocol is one whose checksum is known here, over this version of IP.
 fn has_checksum(protocol: IpProtocol, own_icmp: IpProtocol) -> bool {
-    [IpProtocol::TCP, IpProtocol::UDP, own_icmp].contains(&protocol)
+    [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::SCTP, own_icmp].contains(&protocol)
 }
 
 #[inline]

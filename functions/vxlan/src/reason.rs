@@ -32,7 +32,7 @@ drop_reasons! {
         InnerTag: "inner-tag", Notice;
         /// The IP packet inside is longer than its frame, or its header is malformed.
         InnerLength: "inner-length", Warning;
-        /// The IPv4 header checksum inside is wrong, or that of TCP, UDP or ICMP, if a device or this program looked at it.
+        /// The IPv4 header checksum inside is wrong, or that of TCP, UDP, SCTP or ICMP, if a device or this program looked at it.
         InnerChecksum: "inner-checksum", Warning;
         /// Congestion was signalled around a packet that can't say so (RFC 6040 section 4.2).
         CongestionNotCapable: "congestion-not-capable", Notice;

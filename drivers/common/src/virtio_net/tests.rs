@@ -1,7 +1,7 @@
 use super::*;
 use warmlane_mem::{Pool, PoolConfig};
 use warmlane_port::software_offload::complete_checksum;
-use warmlane_wire::{Addresses, Frame, Ipv4Fields, MacAddress, udp, vxlan};
+use warmlane_wire::{Addresses, Frame, Ipv4Fields, MacAddress, sctp, udp, vxlan};
 
 fn header(flags: u8, gso: u8, size: u16, start: u16, offset: u16) -> [u8; HEADER_LENGTH] {
     let mut header = [flags, gso, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -105,6 +105,19 @@ fn what_is_to_be_cut_in_a_tunnel_is_known_by_its_port() {
             );
         }
     }
+}
+
+/// The kernel leaves SCTP's as it does the others, though it is no Internet checksum.
+#[test]
+fn what_is_left_of_sctp_is_done_at_once() {
+    let pool = pool();
+    let mut packet = packet(&pool, 132, 100);
+    note(&mut packet, header(1, 0, 0, 34, 8), 0).unwrap();
+    let mut whole = packet.data()[34..].to_vec();
+    let field: Vec<u8> = whole.splice(8..12, [0; 4]).collect();
+    assert_eq!((field, packet.checksum()), (sctp::Crc::new().bytes(&whole).field().to_vec(), Checksum::Good));
+    let said = header(1, 0, 0, 140, 8);
+    assert_eq!(note(&mut packet, said, 0), Err(Unusable::Checksum), "its header is cut off");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Transport checksums inside a tunnel, checked where that is asked for or a device has done it.
 
 use warmlane_mem::{Checksum, InnerChecksum};
-use warmlane_wire::{Icmpv4Message, Icmpv6Message, TcpFields, checksum};
+use warmlane_wire::{Icmpv4Message, Icmpv6Message, TcpFields, checksum, sctp};
 
 use super::*;
 
@@ -63,6 +63,25 @@ fn wrong_ones_are_dropped_where_they_are_checked() {
         frame[last] ^= 1;
         assert!(!passes(&frame, true), "{layers:?}");
         assert!(passes(&frame, false), "{layers:?}");
+    }
+}
+
+/// The checksum of SCTP is no sum.
+#[test]
+fn wrong_ones_of_sctp_are_dropped_where_they_are_checked() {
+    let link = Frame::new().ethernet(MacAddress::BROADCAST, B);
+    let mut packet = [&[0, 7, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 20][..], &[3; 16]].concat();
+    let checksum = sctp::Crc::new().bytes(&packet).field();
+    packet[sctp::CHECKSUM_OFFSET..sctp::HEADER_LENGTH].copy_from_slice(&checksum);
+    for layers in [
+        link.ipv4(Ipv4Fields::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
+        link.ipv6(Ipv6Fields::new(1.into(), 2.into())),
+    ] {
+        let mut frame = layers.protocol(IpProtocol::SCTP).payload(&packet).to_vec().unwrap();
+        assert!(passes(&frame, true) && passes(&[&frame[..], &[1; 5]].concat(), true));
+        let last = frame.len() - 1;
+        frame[last] ^= 1;
+        assert!(!passes(&frame, true) && passes(&frame, false));
     }
 }
 
