@@ -87,6 +87,8 @@ impl TransmitOffloads {
     pub const NONE: Self = Self { checksums: Layered::NONE, segmentation: Layered::NONE, vlan_insert: false };
     /// All there is.
     pub const ALL: Self = Self { checksums: Layered::ALL, segmentation: Layered::ALL, vlan_insert: true };
+    /// All but tags.
+    pub const WITHOUT_TAGS: Self = Self { vlan_insert: false, ..Self::ALL };
     /// Checksums and segmentation of packets that are in no tunnel.
     pub const NO_TUNNEL: Self =
         Self { checksums: Layered::OUTER, segmentation: Layered::OUTER, vlan_insert: false };

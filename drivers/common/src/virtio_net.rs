@@ -47,6 +47,27 @@ pub enum Unusable {
 /// # Errors
 /// [`Unusable`]: the packet is not to be used.
 pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Result<(), Unusable> {
+    note_from(packet, header, shift, false)
+}
+
+/// The same of a kernel whose own tunnels may leave to others what is inside them: VXLAN and GENEVE, by their ports.
+///
+/// # Errors
+/// [`Unusable`]: the packet is not to be used.
+pub fn note_with_tunnels(
+    packet: &mut Packet,
+    header: [u8; HEADER_LENGTH],
+    shift: u16,
+) -> Result<(), Unusable> {
+    note_from(packet, header, shift, true)
+}
+
+fn note_from(
+    packet: &mut Packet,
+    header: [u8; HEADER_LENGTH],
+    shift: u16,
+    has_tunnels: bool,
+) -> Result<(), Unusable> {
     let [flags, gso, _, _, size_low, size_high, start_low, start_high, offset_low, offset_high] = header;
     let start = u16::from_ne_bytes([start_low, start_high]).saturating_add(shift);
     let is_partial = flags & NEEDS_CHECKSUM != 0;
@@ -68,7 +89,7 @@ pub fn note(packet: &mut Packet, header: [u8; HEADER_LENGTH], shift: u16) -> Res
     let size = u16::from_ne_bytes([size_low, size_high]);
     let front = packet.data().get(..MAXIMUM_HEADERS).unwrap_or(packet.data());
     let tunnel = tunnel(front, packet.packet_length())
-        .filter(|(_, tunnel)| is_partial && usize::from(start) > tunnel.inside);
+        .filter(|(_, tunnel)| has_tunnels && is_partial && usize::from(start) > tunnel.inside);
     let headers = tunnel.map(|(_, tunnel)| tunnel);
     let cut = Cut { transport, size, checksum_start: is_partial.then_some(start), tunnel: headers };
     // Headers that go on in another buffer are not seen here, and refused.

@@ -67,18 +67,21 @@ pub(crate) struct Intake {
     pub(crate) counters: QueueCounters<ReceiveDrop>,
     /// Where long frames are read to.
     pub(crate) storage: Box<[u8]>,
+    /// Frames of the kernel's tunnels may be left to be cut inside.
+    has_tunnels: bool,
     waiting: Option<Waiting>,
     /// Polls in which there were no buffers for it.
     fruitless: u32,
 }
 
 impl Intake {
-    /// With `space` bytes of storage beyond the longest frame.
-    pub(crate) fn new(pool: &Pool, space: usize) -> Self {
+    /// With `space` bytes of storage beyond the longest frame; of a kernel whose own tunnels may leave frames to be cut inside, if it `has_tunnels`.
+    pub(crate) fn new(pool: &Pool, space: usize, has_tunnels: bool) -> Self {
         Self {
             pool: pool.clone(),
             counters: QueueCounters::new(),
             storage: vec![0; LONGEST_FRAME + space].into_boxed_slice(),
+            has_tunnels,
             waiting: None,
             fruitless: 0,
         }
@@ -126,7 +129,8 @@ impl Intake {
             },
         };
         if let Some(mut packet) = whole {
-            match virtio_net::note(&mut packet, waiting.header, shift(waiting.tag)).map_err(NoPacket::from) {
+            let noted = note(self.has_tunnels, &mut packet, waiting.header, waiting.tag);
+            match noted {
                 Ok(()) => {
                     packet.set_timestamp(waiting.timestamp);
                     self.counters.count(1, packet.packet_length() as u64);
@@ -150,9 +154,20 @@ impl Intake {
     ) -> Result<Packet, NoPacket> {
         let mut packet =
             if tag.is_none() && spare.fill(data).is_ok() { spare } else { frame(&self.pool, data, tag)? };
-        virtio_net::note(&mut packet, header, shift(tag))?;
+        note(self.has_tunnels, &mut packet, header, tag)?;
         Ok(packet)
     }
+}
+
+/// Notes what is left to do for a packet whose tag is among its bytes again.
+fn note(
+    has_tunnels: bool,
+    packet: &mut Packet,
+    header: [u8; HEADER_LENGTH],
+    tag: Option<Tag>,
+) -> Result<(), NoPacket> {
+    let note = if has_tunnels { virtio_net::note_with_tunnels } else { virtio_net::note };
+    Ok(note(packet, header, shift(tag))?)
 }
 
 /// How far a tag that is put back moves what is behind it.
@@ -240,7 +255,7 @@ mod tests {
     #[test]
     fn a_stripped_tag_is_put_back_and_moves_the_checksum() {
         let pool = pool(8, 200);
-        let intake = Intake::new(&pool, 0);
+        let intake = Intake::new(&pool, 0, false);
         let frame = vec![7; 60];
         let header = header(1, 0, 0);
         let packet = intake.copy(pool.take().unwrap(), &frame, Some([0x81, 0, 0, 5]), header).unwrap();
@@ -260,7 +275,7 @@ mod tests {
     #[test]
     fn a_long_frame_waits_for_buffers_and_keeps_its_tag_and_time() {
         let pool = pool(8, 200);
-        let mut intake = Intake::new(&pool, 0);
+        let mut intake = Intake::new(&pool, 0, false);
         let mut frame = vec![7; 12];
         frame.extend([8, 0, 0x45, 0, 1, 28, 0, 1, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
         frame.extend([0, 1, 0, 2, 1, 8, 0, 0]);

@@ -43,8 +43,8 @@ use crate::packet_socket;
 use crate::packet_transmit::PacketTransmit;
 use crate::ring::{Geometry, Ring};
 
-/// What local senders leave to the hardware behind a virtual link.
-const LEAVES: TransmitOffloads = TransmitOffloads::NO_TUNNEL;
+/// What local senders leave to the hardware behind a virtual link, in tunnels as well.
+const LEAVES: TransmitOffloads = TransmitOffloads::WITHOUT_TAGS;
 
 /// Slots that a ring may have; the upper end is 100 MB of slots for standard frames.
 const RING_FRAMES: std::ops::RangeInclusive<u32> = 16..=65_536;
@@ -142,7 +142,7 @@ pub fn open(options: &PacketOptions, pool: &Pool) -> Result<Port, KernelError> {
     let (socket, ring) = receive_socket(options, index, geometry)?;
     let transmit = PacketTransmit::open(&name, index, options.bypass_queueing)?;
     let receive = PacketReceive {
-        intake: Intake::new(pool, 0),
+        intake: Intake::new(pool, 0, true),
         ring,
         socket,
         name: name.clone(),

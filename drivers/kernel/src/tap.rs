@@ -142,7 +142,7 @@ pub fn open(options: &TapOptions, queues: u16, pool: &Pool) -> Result<Port, Kern
             file: Arc::clone(&file),
             leaves: offloads.leaves,
             name: name.clone(),
-            intake: Intake::new(pool, pool.data_size()),
+            intake: Intake::new(pool, pool.data_size(), false),
             failure: None,
         }));
         port.transmit.push(Box::new(TapTransmit {

@@ -9,8 +9,8 @@ use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_forward::datapath::TokenBucket;
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
-use warmlane_port::TransmitOffloads;
 use warmlane_port::software_offload::longest_part;
+use warmlane_port::{Layered, TransmitOffloads, Transports};
 use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{LinkLayer, MacAddress, Truncated, ethernet};
 
@@ -85,11 +85,18 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Checksums that are left to hardware stay so, whatever is around them, and so does how frames are to be cut.
-    pub const ACCEPTS: TransmitOffloads = TransmitOffloads { vlan_insert: false, ..TransmitOffloads::ALL };
+    /// Checksums that are left to hardware stay so, whatever is around them, and so does how frames are to be cut. But UDP in no tunnel may be
+    /// several of a tunnel's datagrams in one.
+    pub const ACCEPTS: TransmitOffloads = TransmitOffloads {
+        segmentation: Layered {
+            outer: Transports { udp4: false, udp6: false, ..Transports::ALL },
+            inner: Transports::ALL,
+        },
+        ..TransmitOffloads::WITHOUT_TAGS
+    };
 
     /// What was left of a frame is left of what is inside a tunnel, and the other way round.
-    pub const LEAVES: TransmitOffloads = Self::ACCEPTS;
+    pub const LEAVES: TransmitOffloads = TransmitOffloads::WITHOUT_TAGS;
 
     /// A gateway of `networks` between `ports`, whose numbers the networks' accesses name. Copies of frames for several come from `pool`,
     /// and so do ICMP errors, of which it makes no more than `limits` allow.

@@ -33,9 +33,12 @@ impl Left {
     /// Notes it of the packet that has so many bytes more in front now: an Ethernet header, an IP header up to `outer`, and what is behind.
     ///
     /// # Errors
-    /// The packet has too many headers.
+    /// The packet has too many headers, or it is to be cut inside another tunnel.
     #[cold]
     pub(crate) fn note_around(self, packet: &mut Packet, outer: usize, more: usize) -> Result<(), Reason> {
+        if self.layers.inner_l3 > 0 && self.segmentation.is_some() {
+            return Err(Reason::Nested);
+        }
         let more = more as u16;
         if let Some((start, offset)) = self.partial {
             let start = start.checked_add(more).ok_or(Reason::TooLong)?;

@@ -14,6 +14,8 @@ drop_reasons! {
         OuterChecksum: "outer-checksum", Warning;
         /// Several datagrams came as one, put together by who sent them on this machine.
         Merged: "merged-datagrams", Warning;
+        /// A packet that is to be cut inside one tunnel is to enter another.
+        Nested: "nested-segmentation", Warning;
         /// The VXLAN header has no network identifier (RFC 7348 section 5).
         NoIdentifier: "no-identifier", Warning;
         /// The GENEVE header has another version than 0 (RFC 8926 section 3.4).

@@ -22,7 +22,7 @@ const NONE: u16 = u16::MAX;
 const MOST_BUFFERS: usize = 64;
 
 /// What merging leaves to who transmits the packet.
-pub const MERGED: TransmitOffloads = TransmitOffloads { vlan_insert: false, ..TransmitOffloads::ALL };
+pub const MERGED: TransmitOffloads = TransmitOffloads::WITHOUT_TAGS;
 
 counters! {
     /// What a merging queue has done.

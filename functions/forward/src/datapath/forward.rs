@@ -64,7 +64,7 @@ impl Forwarder {
     pub const FIRST_PORT: usize = 2;
 
     /// What packets may still need when they come.
-    pub const ACCEPTS: TransmitOffloads = TransmitOffloads { vlan_insert: false, ..TransmitOffloads::ALL };
+    pub const ACCEPTS: TransmitOffloads = TransmitOffloads::WITHOUT_TAGS;
 
     /// A forwarder by these routes. ICMP errors and fragments come from `pool`, the former no faster than `limits`.
     pub fn new(routes: impl Into<LaneRoutes>, pool: Pool, limits: IcmpLimits) -> Self {

@@ -15,11 +15,11 @@ use std::borrow::Cow;
 
 use warmlane_counters::{Source, counters};
 use warmlane_forward::control::{Hops, LaneRoutes, Tunnel, TunnelProtocol};
-use warmlane_forward::datapath::{Forwarder, mark_of_table};
+use warmlane_forward::datapath::mark_of_table;
 use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
 use warmlane_port::{Reason as _, TransmitOffloads};
-use warmlane_vxlan::{Outer, OuterIpv4, Reason};
+use warmlane_vxlan::{Gateway, Outer, OuterIpv4, Reason};
 use warmlane_wire::{
     EtherType, EthernetHeader, IpProtocol, LinkLayer, MacAddress, ethernet, ipv4, ipv6, vxlan,
 };
@@ -455,12 +455,12 @@ impl Stage for TunnelEnds {
     }
 
     fn accepts(&self) -> TransmitOffloads {
-        Forwarder::ACCEPTS
+        Gateway::ACCEPTS
     }
 
     /// What was left of a packet is left of what is inside a tunnel, and the other way round.
     fn leaves(&self) -> TransmitOffloads {
-        Forwarder::ACCEPTS
+        Gateway::LEAVES
     }
 
     fn input_count(&self) -> usize {
