@@ -7,14 +7,13 @@ use warmlane_forward::control::{Config, Routes};
 
 /// The command's own: a program has no library to take it from.
 #[path = "../../cli/src/router/settings.rs"]
-#[allow(dead_code, reason = "what only the command does with them")]
+#[expect(dead_code, reason = "what only the command does with them")]
 mod settings;
 
 #[path = "../../cli/src/idle.rs"]
-#[allow(dead_code, reason = "what only the command does with them")]
+#[expect(dead_code, reason = "what only the command does with them")]
 mod idle;
 #[path = "../../cli/src/machine.rs"]
-#[allow(dead_code, reason = "what only the command does with them")]
 mod machine;
 
 fuzz_target!(|text: &str| {

@@ -41,7 +41,7 @@ drop_reasons! {
     pub enum SoftwareDrop {
         /// The checksum was left to hardware, and its field is not in the packet's first buffer.
         ChecksumUnknown: "checksum-unknown", Warning;
-        /// The packet was left to hardware to segment, in a way that is not known (a tunnel, fragments, or segments of a few
+        /// The packet was left to hardware to segment, in a way that is not known (an unknown tunnel, fragments, or segments of a few
         /// bytes).
         GsoUnknown: "gso-unknown", Warning;
         /// The pool ran out of buffers for the segments of a packet.

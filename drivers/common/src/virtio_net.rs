@@ -88,8 +88,8 @@ fn note_from(
     };
     let size = u16::from_ne_bytes([size_low, size_high]);
     let front = packet.data().get(..MAXIMUM_HEADERS).unwrap_or(packet.data());
-    let tunnel = tunnel(front, packet.packet_length())
-        .filter(|(_, tunnel)| has_tunnels && is_partial && usize::from(start) > tunnel.inside);
+    let tunnel = if has_tunnels && is_partial { tunnel(front, packet.packet_length()) } else { None };
+    let tunnel = tunnel.filter(|(_, tunnel)| usize::from(start) > tunnel.inside);
     let headers = tunnel.map(|(_, tunnel)| tunnel);
     let cut = Cut { transport, size, checksum_start: is_partial.then_some(start), tunnel: headers };
     // Headers that go on in another buffer are not seen here, and refused.

@@ -18,14 +18,12 @@ pub(super) struct Network {
     sum: Sum,
 }
 
+/// A network header, the protocol that it carries, and the packet's length in bytes.
+type Parsed = (Network, IpProtocol, usize);
+
 impl Network {
-    /// Looks at a packet that is `start` bytes behind the frame's beginning and may have `available` bytes. Returns with it the protocol that it
-    /// carries, and its length in bytes.
-    pub(super) fn parse(
-        packet: &[u8],
-        start: usize,
-        available: usize,
-    ) -> Result<(Self, IpProtocol, usize), Uncuttable> {
+    /// Looks at a packet that is `start` bytes behind the frame's beginning and may have `available` bytes.
+    pub(super) fn parse(packet: &[u8], start: usize, available: usize) -> Result<Parsed, Uncuttable> {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => Self::parse_ipv4(packet, start, available),
             Some(6) => Self::parse_ipv6(packet, start, available),
@@ -33,11 +31,7 @@ impl Network {
         }
     }
 
-    fn parse_ipv4(
-        packet: &[u8],
-        start: usize,
-        available: usize,
-    ) -> Result<(Self, IpProtocol, usize), Uncuttable> {
+    fn parse_ipv4(packet: &[u8], start: usize, available: usize) -> Result<Parsed, Uncuttable> {
         let fixed = packet.first_chunk::<{ ipv4::HEADER_LENGTH }>().ok_or(Uncuttable)?;
         let header = usize::from(fixed[0] & 0x0f) * 4;
         let total = usize::from(word(fixed, 2));
@@ -61,11 +55,7 @@ impl Network {
         Ok((network, IpProtocol(fixed[9]), length))
     }
 
-    fn parse_ipv6(
-        packet: &[u8],
-        start: usize,
-        available: usize,
-    ) -> Result<(Self, IpProtocol, usize), Uncuttable> {
+    fn parse_ipv6(packet: &[u8], start: usize, available: usize) -> Result<Parsed, Uncuttable> {
         let fixed = packet.first_chunk::<{ ipv6::HEADER_LENGTH }>().ok_or(Uncuttable)?;
         let payload = usize::from(word(fixed, 4));
         let is_jumbo = payload == 0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use warmlane_driver_common::{Interface, SystemError};
 use warmlane_kernel::{KernelError, PacketOptions, packet};
 use warmlane_mem::{Burst, Pool};
-use warmlane_port::{Port, QueueStatus};
+use warmlane_port::{Layered, Port, QueueStatus, Transports};
 use warmlane_testkit::queues::{ShownDrops, drops};
 
 fn config(interface: &str) -> PacketOptions {
@@ -69,6 +69,26 @@ fn echo(pool: &Pool, port: &mut Port, length: usize, chained: bool) {
     let (received, from) = socket.recv_from(&mut buffer).unwrap();
     assert_eq!(from.to_string(), "192.0.2.2:6000");
     assert_eq!(buffer[..received], payload);
+}
+
+/// The kernel leaves what is inside its own tunnels to be cut, and takes no such thing: whoever forgets either sends what nobody can read.
+#[test]
+fn what_is_left_in_tunnels_is_told_and_not_taken_back() {
+    in_namespace(|| {
+        pair();
+        let port = packet::open(&config("right"), &pool()).unwrap();
+        let offloads = port.capabilities.offloads;
+        let left = [offloads.leaves, port.receive[0].leaves()];
+        assert!(
+            left.iter().all(|leaves| leaves.segmentation == Layered::ALL && leaves.checksums == Layered::ALL)
+        );
+        for taken in [offloads.transmit, port.transmit[0].offloads()] {
+            assert_eq!(
+                (taken.segmentation.inner, taken.checksums.inner),
+                (Transports::NONE, Transports::NONE)
+            );
+        }
+    });
 }
 
 #[test]
