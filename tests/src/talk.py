@@ -62,7 +62,11 @@ def talk(protocol, address, port, rate):
     one.setblocking(False)
     mine = one.getsockname()
 
+    resetting = False
+
     def reset(*_):
+        nonlocal resetting
+        resetting = True
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raise KeyboardInterrupt
 
@@ -86,6 +90,12 @@ def talk(protocol, address, port, rate):
                 said = time.monotonic()
                 print(received // WORD.size, mine[0], mine[1], flush=True)
     except KeyboardInterrupt:
+        if kind == socket.SOCK_STREAM and not resetting:
+            # A socket that is closed with something unread sends a reset.
+            one.shutdown(socket.SHUT_WR)
+            one.setblocking(True)
+            while one.recv(65536):
+                pass
         one.close()
 
 
