@@ -51,7 +51,7 @@ fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> P
     if !port.receive.is_empty() {
         let unwanted = own.leaves.without(accepted);
         // What is left to cut was whole when it came, or was merged here.
-        let by_port = if own.merges_in_software { Layered::NONE } else { own.leaves.segmentation };
+        let by_port = if own.in_software.merges { Layered::NONE } else { own.leaves.segmentation };
         work.extend([
             Offload {
                 work: "check received checksums",
@@ -61,12 +61,18 @@ fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> P
             Offload {
                 work: "merge segments (LRO, GRO)",
                 by_port: layered(by_port),
-                by_software: layered(if own.merges_in_software {
+                by_software: layered(if own.in_software.merges {
                     MERGED.segmentation
                 } else {
                     Layered::NONE
                 }),
             },
+            whole("steer by rules", false, own.in_software.steers),
+            whole(
+                "spread flows (RSS)",
+                !own.in_software.spreads && port.receive.len() > 1,
+                own.in_software.spreads,
+            ),
             whole("take VLAN tags off", own.vlan_strip, false),
             whole("note the time of reception", port.capabilities.timestamps, false),
             Offload {

@@ -93,6 +93,8 @@ fn configuration(lanes: usize) -> Config {
             mtu: DEFAULT_MTU,
             mac: Some(MacAddress([2, 0, 0, 0, 0, 1])),
             gro: false,
+            rss: None,
+            rules: Vec::new(),
         });
         for host in 2..2 + NEIGHBOURS {
             let mac = MacAddress([2, 0, 0, 0, port as u8, host]);

@@ -2,12 +2,14 @@
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use warmlane::assembly::ports::{self, DriverSettings, PortSettings};
 use warmlane::functions::forward::control::Config;
 use warmlane::functions::forward::control::config::{
-    ConfigProblem, FlowEntry, ForwardSettings, FullTableEntry, NeighbourEntry, OrText, PortEntry, RouteEntry,
-    ValueError, Via, ViaEntry,
+    ConfigProblem, FlowEntry, ForwardSettings, FullTableEntry, NeighbourEntry, Network, OrText, PortEntry,
+    Protocol, RouteEntry, RuleEntry, Via, ViaEntry,
 };
 use warmlane::settings::{Located, SettingsError, from_toml};
 
@@ -33,6 +35,14 @@ pub(crate) struct ConfigFlags {
     /// them themselves (TAP devices, virtual machines).
     #[arg(long = "gro", value_name = "PORT")]
     merging: Vec<String>,
+    /// Spread the flows that a port receives over the lanes, in software, by a hash with this key: `PORT=microsoft`, or `PORT=symmetric`, by
+    /// which both directions of a flow go to one lane.
+    #[arg(long = "rss", value_name = "PORT=KEY")]
+    rss: Vec<String>,
+    /// A rule for what a port receives: which packets, and `queue=LANE`, `mark=NUMBER` or `drop`. Packets by any of `mac`, `protocol`, `from`,
+    /// `from-port`, `to`, `to-port` and `vni`, as in `west,protocol=udp,to-port=53,queue=1`. The first that fits counts.
+    #[arg(long = "rule", value_name = "PORT,KEY=VALUE,...")]
+    rules: Vec<String>,
     /// A neighbour whose Ethernet address is known: `192.0.2.2=02:00:00:00:00:02@PORT`.
     #[arg(long = "neighbour", visible_alias = "neighbor", value_name = "ADDRESS=MAC@PORT")]
     neighbours: Vec<String>,
@@ -110,8 +120,8 @@ impl ConfigFlags {
         for text in &self.ports {
             let PortSettings { name, driver } = text.parse().with_context(|| format!("--port '{text}'"))?;
             let name = Located::flag("--port", text, name);
-            let (addresses, mtu, mac, gro) = (Vec::new(), None, None, false);
-            settings.ports.push(PortEntry { name, driver, addresses, mtu, mac, gro });
+            let (addresses, mtu, mac, gro, rss) = (Vec::new(), None, None, false, None);
+            settings.ports.push(PortEntry { name, driver, addresses, mtu, mac, gro, rss });
         }
         for text in &self.addresses {
             let flag = Flag { name: "--address", text, form: "PORT=ADDRESS/LENGTH" };
@@ -132,6 +142,14 @@ impl ConfigFlags {
         for text in &self.merging {
             let flag = Flag { name: "--gro", text, form: "PORT" };
             flag.port(settings, text)?.gro = true;
+        }
+        for text in &self.rss {
+            let flag = Flag { name: "--rss", text, form: "PORT=KEY" };
+            let (port, key) = flag.split(text, '=')?;
+            flag.port(settings, port)?.rss = Some(*flag.parsed(key)?);
+        }
+        for text in &self.rules {
+            settings.rules.push(rule(text)?);
         }
         for text in &self.neighbours {
             let flag = Flag { name: "--neighbour", text, form: "ADDRESS=MAC@PORT" };
@@ -202,9 +220,17 @@ impl Flag<'_> {
     where
         &'t str: OrText<T>,
     {
-        let wrong =
-            |error: ValueError| self.located(()).fault::<ConfigProblem>(error.to_string()).in_text("");
-        Ok(self.located(text.value().map_err(wrong)?))
+        self.located_or(text.value())
+    }
+
+    /// The same of a type that is never given but as a text.
+    fn parsed<T: FromStr<Err: Display>>(&self, text: &str) -> anyhow::Result<Located<T>> {
+        self.located_or(text.parse())
+    }
+
+    fn located_or<T>(&self, value: Result<T, impl Display>) -> anyhow::Result<Located<T>> {
+        let wrong = |error: String| self.located(()).fault::<ConfigProblem>(error).in_text("");
+        Ok(self.located(value.map_err(|error| wrong(error.to_string()))?))
     }
 
     /// The neighbours of a list.
@@ -244,6 +270,35 @@ fn route(text: &str) -> anyhow::Result<RouteEntry> {
     })
 }
 
+/// `PORT,KEY=VALUE,...,drop`
+fn rule(text: &str) -> anyhow::Result<RuleEntry> {
+    let form =
+        "PORT,KEY=VALUE,... with mac, protocol, from, from-port, to, to-port or vni, and queue, mark or drop";
+    let flag = Flag { name: "--rule", text, form };
+    let mut parts = text.split(',');
+    let mut rule = RuleEntry::of(flag.located(parts.next().unwrap_or_default().to_owned()));
+    for part in parts {
+        if part == "drop" {
+            rule.drop = true;
+            continue;
+        }
+        let (key, value) = flag.split(part, '=')?;
+        match key {
+            "mac" => rule.mac = Some(flag.parsed(value)?),
+            "protocol" => rule.protocol = Some(flag.parsed::<Protocol>(value)?.map(|Protocol(named)| named)),
+            "from" => rule.from = Some(flag.parsed::<Network>(value)?.map(|Network(prefix)| prefix)),
+            "from-port" => rule.from_port = Some(flag.parsed(value)?),
+            "to" => rule.to = Some(flag.parsed::<Network>(value)?.map(|Network(prefix)| prefix)),
+            "to-port" => rule.to_port = Some(flag.parsed(value)?),
+            "vni" => rule.vni = Some(flag.parsed(value)?),
+            "queue" => rule.queue = Some(flag.parsed(value)?),
+            "mark" => rule.mark = Some(flag.parsed(value)?),
+            _ => return Err(flag.malformed()),
+        }
+    }
+    Ok(rule)
+}
+
 /// `PROTOCOL from ADDRESS:PORT to ADDRESS:PORT via NEIGHBOUR`, `.. drop`, `.. unreachable`
 fn flow(text: &str) -> anyhow::Result<FlowEntry> {
     let form = "'PROTOCOL from ADDRESS:PORT to ADDRESS:PORT' and 'via NEIGHBOUR', 'drop' or 'unreachable'";
@@ -278,6 +333,11 @@ mod tests {
             macs: vec!["out=02:00:00:00:00:01".into()],
             mtus: vec!["out=1400".into()],
             merging: vec!["in".into()],
+            rss: vec!["in=symmetric".into()],
+            rules: vec![
+                "in,protocol=udp,from=192.0.2.0/24,from-port=9,to=192.0.2.9,to-port=53,queue=1,mark=7".into(),
+                "in,mac=01:00:5e:00:00:05,vni=100,drop".into(),
+            ],
             neighbours: vec![
                 "192.0.2.2=02:00:00:00:00:02@in".into(),
                 "192.0.2.3=02:00:00:00:00:03@out".into(),
@@ -303,6 +363,7 @@ mod tests {
         name = "in"
         driver = { pcap = { read = "a.pcap" } }
         gro = true
+        rss = "symmetric"
         addresses = ["192.0.2.1/24", "2001:db8::1/64"]
         [[port]]
         name = "out"
@@ -326,6 +387,20 @@ mod tests {
         via = [{ via = "192.0.2.2" }, { via = "192.0.2.3" }]
         [[route]]
         prefix = "::/0"
+        drop = true
+        [[rule]]
+        port = "in"
+        protocol = "udp"
+        from = "192.0.2.0/24"
+        from-port = 9
+        to = "192.0.2.9"
+        to-port = 53
+        queue = 1
+        mark = 7
+        [[rule]]
+        port = "in"
+        mac = "01:00:5e:00:00:05"
+        vni = 100
         drop = true
         [[flow]]
         protocol = "udp"
@@ -351,11 +426,11 @@ mod tests {
             ports: vec!["third=null".into()],
             addresses: vec!["in=203.0.113.1/24".into()],
             mtus: vec!["out=1300".into()],
-            lanes: Some(1),
+            lanes: Some(3),
             ..ConfigFlags::default()
         };
         let (config, drivers) = more.with_file(Some((Path::new("f.toml"), FILE))).unwrap();
-        assert_eq!((config.lanes, drivers.len(), config.ports[1].mtu), (1, 3, 1300));
+        assert_eq!((config.lanes, drivers.len(), config.ports[1].mtu), (3, 3, 1300));
         assert_eq!((config.ports[0].addresses.len(), config.routes.len()), (3, 2));
     }
 
@@ -390,6 +465,20 @@ mod tests {
             error(|flags| flags.flows.push("192.0.2.9:1 203.0.113.5:53 drop".into()))
                 .contains("not of the form")
         );
+        let rule = |text: &'static str| {
+            let flags = ConfigFlags { rules: vec![text.into()], ..flags() };
+            format!("{:#}", flags.with_file(None).unwrap_err())
+        };
+        assert_eq!(rule("c,drop"), "--rule c,drop: there is no port \"c\": ports are in, out");
+        assert!(rule("in,drop").contains("says nothing of which packets"));
+        assert!(rule("in,protocol=udp").contains("does nothing"));
+        assert!(rule("in,protocol=udp,queue=2").contains("there is no queue 2"));
+        assert!(rule("in,protocol=udp,mark=1,drop").contains("leave them out"));
+        assert!(rule("in,vni=16777216,drop").contains("use 0 to 16777215"));
+        assert!(rule("in,protocol=quic,drop").contains("is no protocol"));
+        assert!(rule("in,by=x,drop").contains("not of the form"));
+        assert!(rule("in,from=192.0.2.1/24,drop").contains("192.0.2.0/24"));
+        assert!(error(|flags| flags.rss.push("in=toeplitz".into())).contains("use microsoft or symmetric"));
         assert!(error(|flags| flags.neighbours.push("1.2.3.4=02:00:00:00:00:02".into())).contains("@PORT"));
         let group = error(|flags| flags.neighbours.push("1.2.3.4=ff:ff:ff:ff:ff:ff@in".into()));
         assert!(group.starts_with("--neighbour 1.2.3.4=") && group.contains("group address"), "{group}");
@@ -400,7 +489,7 @@ mod tests {
         let file = FILE.replace("mtu = 1400", "mtu = 67");
         let wrong = ConfigFlags::default().with_file(Some((Path::new("f.toml"), &file))).unwrap_err();
         assert!(
-            format!("{wrong:#}").starts_with("configuration f.toml: line 15, column 15: `mtu`"),
+            format!("{wrong:#}").starts_with("configuration f.toml: line 16, column 15: `mtu`"),
             "{wrong:#}"
         );
     }

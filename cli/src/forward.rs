@@ -105,9 +105,10 @@ fn open_ports(
     let settings: Vec<PortSettings> =
         named.map(|(port, driver)| PortSettings { name: port.name.clone(), driver }).collect();
     check_captures(&settings)?;
-    let mut opener = Opener::new(pool, config.lanes);
+    let lanes = config.lanes;
+    let mut opener = Opener::new(pool, lanes);
     let open = |(config, settings): (&PortConfig, &PortSettings)| {
-        let port = opener.open(settings, Some(config.mtu.into()))?;
+        let port = opener.open(settings, Some(config.mtu.into()))?.steered(&config.steering(lanes)?);
         Ok(if config.gro { port.merging() } else { port })
     };
     let ports = config.ports.iter().zip(&settings).map(open).collect::<anyhow::Result<_>>()?;

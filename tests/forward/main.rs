@@ -38,6 +38,7 @@ mod offloads;
 mod pcap;
 mod pci;
 mod pvp;
+mod steering;
 mod tap;
 mod vhost;
 mod vxlan;

@@ -44,6 +44,8 @@ pub enum Driver {
     Xdp,
     /// A TAP device in the west, an AF_XDP socket in the east whose frames are merged.
     TapAndXdp,
+    /// Packet sockets, whose flows are spread over lanes in software.
+    SpreadPackets,
 }
 
 impl Driver {
@@ -51,6 +53,7 @@ impl Driver {
     const fn of_ports(self) -> [Self; 2] {
         match self {
             Self::TapAndXdp => [Self::Tap, Self::Xdp],
+            Self::SpreadPackets => [Self::Packet; 2],
             _ => [self, self],
         }
     }
@@ -426,7 +429,7 @@ pub const NEIGHBOURS: &str = r#"
 fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let port = |driver: Driver, mac| match driver {
         // The port has the interface's address.
-        Driver::Packet => ("packet", ""),
+        Driver::Packet | Driver::SpreadPackets => ("packet", ""),
         Driver::Xdp => ("xdp", ""),
         // The interface's address is the host's.
         Driver::Tap | Driver::TapAndXdp => ("tap", mac),
@@ -436,6 +439,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
     let (east_driver, east_mac) = port(east, "mac = \"02:00:00:00:01:02\"");
     let west_mtu = east_mtu.max(1500);
     let gro = driver == Driver::TapAndXdp;
+    let rss = if driver == Driver::SpreadPackets { "rss = \"symmetric\"" } else { "" };
     format!(
         r#"
         lanes = {lanes}
@@ -445,6 +449,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
         driver = {{ {west_driver} = {{ interface = "w0" }} }}
         addresses = ["192.0.2.1/24", "2001:db8:1::1/64"]
         mtu = {west_mtu}
+        {rss}
         {west_mac}
 
         [[port]]
@@ -453,6 +458,7 @@ fn config(driver: Driver, lanes: usize, east_mtu: u32) -> String {
         addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
         mtu = {east_mtu}
         gro = {gro}
+        {rss}
         {east_mac}
 
         {NEIGHBOURS}

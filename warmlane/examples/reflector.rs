@@ -41,7 +41,7 @@ fn generated(pool: &Pool) -> anyhow::Result<Port> {
 fn main() -> anyhow::Result<()> {
     let pool = Pool::new(&PoolConfig::default())?;
     let mut port = match std::env::args().nth(1) {
-        Some(interface) => packet::open(&PacketOptions { interface, ..Default::default() }, &pool)?,
+        Some(interface) => packet::open(&PacketOptions { interface, ..Default::default() }, 1, &pool)?,
         None => generated(&pool)?,
     };
     let reflector = Reflector { senders: (0..256).map(|_| Counter::new()).collect() };

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::ipv6::Ipv6Packet;
 use crate::layers::{IpVersion, Layers, LayersError};
-use crate::{IpProtocol, Ipv4Header, Ipv6Header, flow_hash};
+use crate::{EtherType, IpProtocol, Ipv4Header, Ipv6Header, LinkLayer, flow_hash, ipv4, ipv6};
 
 /// What the packets of a flow have in common: the five-tuple.
 ///
@@ -60,6 +61,48 @@ impl Flow {
             .and_then(|start| frame.get(start..layers.end))
             .and_then(|bytes| flow_hash::flow_ports(layers.protocol, bytes));
         Ok(Self { source, destination, protocol: layers.protocol, ports })
+    }
+
+    /// The flow of a frame whose headers are in `front`, as a network card finds it that looks no further: the rest may be elsewhere,
+    /// and lengths are not checked against it. Also where the transport header starts in `front`, unless the packet is a fragment.
+    ///
+    /// `None` if it doesn't carry IP, or the headers don't end in `front`.
+    #[inline]
+    pub fn of_front(front: &[u8]) -> Option<(Self, Option<usize>)> {
+        let link = LinkLayer::parse(front).ok()?;
+        let network = link.header_length();
+        let (source, destination, protocol, length, transport): (IpAddr, IpAddr, _, _, _) = match link
+            .ethertype
+        {
+            EtherType::IPV4 => {
+                let header = Ipv4Header(link.payload.first_chunk()?);
+                if header.version() != 4 || header.header_length() < ipv4::HEADER_LENGTH {
+                    return None;
+                }
+                let transport = (!header.is_fragment()).then_some(header.header_length());
+                let length = usize::from(header.total_length());
+                (header.source().into(), header.destination().into(), header.protocol(), length, transport)
+            }
+            EtherType::IPV6 => {
+                let (header, payload) = link.payload.split_first_chunk()?;
+                let packet = Ipv6Packet { header: Ipv6Header(header), payload };
+                let header = packet.header;
+                if header.version() != 6 {
+                    return None;
+                }
+                let upper = packet.upper_layer().ok()?;
+                let transport = upper.fragment.is_none().then_some(upper.offset);
+                let length = ipv6::HEADER_LENGTH + usize::from(header.payload_length());
+                (header.source().into(), header.destination().into(), upper.protocol, length, transport)
+            }
+            _ => return None,
+        };
+        let transport = transport.map(|offset| network + offset);
+        // What is behind the packet is padding.
+        let ports = transport
+            .and_then(|start| front.get(start..front.len().min(network + length)))
+            .and_then(|bytes| flow_hash::flow_ports(protocol, bytes));
+        Some((Self { source, destination, protocol, ports }, transport))
     }
 
     /// The flow of the answers.
@@ -166,6 +209,8 @@ mod tests {
             let flow = Flow::of_frame(&bytes).unwrap();
             prop_assert_eq!(flow.ports, (!fragment).then_some(ports));
             prop_assert_eq!(flow.hash(seed), flow_hash::ipv4(seed, &bytes[18..]));
+            let (front, transport) = Flow::of_front(&bytes).unwrap();
+            prop_assert_eq!((front, transport.is_some()), (flow, !fragment));
 
             let fragment_header = [0, 0, 0, u8::from(fragment), 1, 2, 3, 4];
             let extensions = [(IpProtocol::DESTINATION_OPTIONS, &[0, 0, 1, 4, 0, 0, 0, 0][..]), (IpProtocol::FRAGMENT, &fragment_header)];
@@ -175,6 +220,27 @@ mod tests {
             let flow = Flow::of_frame(&bytes).unwrap();
             prop_assert_eq!(flow.ports, (!fragment).then_some(ports));
             prop_assert_eq!(flow.hash(seed), flow_hash::ipv6(seed, &ipv6::check(&bytes[18..]).unwrap()));
+            // What is behind the headers may be elsewhere.
+            let extra = [0; 30];
+            let long = frame().ipv6(fields).tcp(TcpFields::new(ports.0, ports.1)).payload(&extra).to_vec().unwrap();
+            let (front, transport) = Flow::of_front(&long[..bytes.len()]).unwrap();
+            prop_assert_eq!((front, transport), (flow, (!fragment).then_some(bytes.len() - 20)));
+        }
+
+        #[test]
+        fn any_front_is_read_or_not(bytes in prop::collection::vec(any::<u8>(), 0..120), version in 0..3_u8) {
+            let mut bytes = bytes;
+            if version != 0 && bytes.len() > 20 {
+                let (ethertype, first) = if version == 1 { (0x0800_u16, 0x45) } else { (0x86dd, 0x60) };
+                bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+                bytes[14] = first;
+            }
+            if let Ok(flow) = Flow::of_frame(&bytes) {
+                prop_assert_eq!(Flow::of_front(&bytes).map(|(front, _)| front), Some(flow));
+            } else {
+                // It must not panic, whatever it says.
+                let _ = Flow::of_front(&bytes);
+            }
         }
 
         #[test]

@@ -93,6 +93,12 @@ impl Toeplitz {
 
     /// The hash of a flow, with its ports if it has any: as a card hashes that is told to look at those of TCP, UDP and SCTP.
     pub fn flow(&self, flow: &Flow) -> u32 {
+        self.hash(&Self::input(flow))
+    }
+
+    /// What of a flow is hashed. Behind it are bytes of zero, which add nothing, so that it need not be told how long it is.
+    #[inline]
+    pub fn input(flow: &Flow) -> [u8; LONGEST_INPUT] {
         let mut input = [0; LONGEST_INPUT];
         let addresses = match (flow.source, flow.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -110,11 +116,10 @@ impl Toeplitz {
                 32
             }
         };
-        // Bytes of zero add nothing, so flows without ports need no other length.
         let (source, destination) = flow.ports.unwrap_or_default();
         input[addresses..addresses + 2].copy_from_slice(&source.to_be_bytes());
         input[addresses + 2..addresses + 4].copy_from_slice(&destination.to_be_bytes());
-        self.hash(&input)
+        input
     }
 }
 

@@ -11,7 +11,8 @@
 //! [`replaceable`] replaces the queues of running lanes when an interface was deleted and created again.
 //!
 //! [`fault`] and [`rate_limit`] put a receive queue behind a simulated device that misbehaves or has a known capacity, to test
-//! measurements. [`software_offload`] does in software what packets need and the next stage or port can't do.
+//! measurements. [`software_offload`] does in software what packets need and the next stage or port can't do, and [`steering`] what
+//! a card's rules and its spreading of flows would.
 //!
 //! Promises: queue calls never block and move whole bursts; what a transmit queue does not accept stays with the
 //! caller, in order; counters cost their writer a plain add.
@@ -31,12 +32,13 @@ pub mod rate_limit;
 pub mod replaceable;
 mod report;
 pub mod software_offload;
+pub mod steering;
 #[cfg(test)]
 mod test_queue;
 pub mod watched;
 
 pub use keep::BurstExt;
-pub use offloads::{Layered, Offloads, TransmitOffloads, Transports};
+pub use offloads::{InSoftware, Layered, Offloads, TransmitOffloads, Transports};
 pub use port::{Capabilities, MacBytes, NoQueue, Port, PortView};
 pub use queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 pub use watched::CountDropped;

@@ -134,12 +134,23 @@ pub struct Offloads {
     pub leaves: TransmitOffloads,
     /// What it does for packets to be sent.
     pub transmit: TransmitOffloads,
-    /// Frames of a flow that are received together are merged [in software](crate::software_offload::merge_received).
-    pub merges_in_software: bool,
+    /// What software does on receiving, since whoever opened the port wanted it.
+    pub in_software: InSoftware,
     /// Takes VLAN tags off received packets, and notes them.
     pub vlan_strip: bool,
     /// Gives received packets a hash of this kind.
     pub hash: Option<HashKind>,
+}
+
+/// What may be done in software behind a port's receive queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InSoftware {
+    /// Frames of a flow that are received together are [merged](crate::software_offload::merge_received).
+    pub merges: bool,
+    /// Flows are spread over lanes by their hash ([`steering`](crate::steering)).
+    pub spreads: bool,
+    /// Rules say which lane packets are for, or drop them.
+    pub steers: bool,
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Port {
         self.receive = self.receive.into_iter().map(software_offload::merge_received).collect();
         let offloads = &mut self.capabilities.offloads;
         offloads.leaves = offloads.leaves.or(software_offload::MERGED);
-        offloads.merges_in_software = true;
+        offloads.in_software.merges = true;
         self
     }
 

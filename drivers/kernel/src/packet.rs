@@ -13,6 +13,9 @@
 //! fast as the ring with 60-byte frames within the noise of 20 %, and 1.0 to 1.3 times as fast with 1,514 bytes.
 //! It also takes chains without a copy of ours, and tells which packet an error belongs to.
 //!
+//! **Several queues** are as many pairs of sockets. The kernel spreads flows over those that receive by a hash, the same for both directions
+//! of a flow (`PACKET_FANOUT_HASH`).
+//!
 //! **What others left to hardware** stays so: local sockets' frames come with partial checksums and up to 64 KiB long, and
 //! packets say so ([`Checksum::Partial`](warmlane_mem::Checksum), [`Segmentation`](warmlane_mem::Segmentation)). Such packets
 //! can be sent here, too; the kernel does what the device doesn't. Frames off a real wire are complete. VLAN tags that the
@@ -33,7 +36,7 @@ use warmlane_driver_common::{
 };
 use warmlane_mem::{Burst, Packet, Pool};
 use warmlane_port::{
-    Capabilities, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue as _, queue_report,
+    Capabilities, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue, queue_report,
 };
 
 use crate::drops::ReceiveDrop;
@@ -123,37 +126,57 @@ impl Driver for PacketDriver {
     type Options = PacketOptions;
 
     fn open(options: &PacketOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
-        open(options, environment.pool).map_err(OpenError::new)
+        open(options, environment.queues, environment.pool).map_err(OpenError::new)
     }
 }
 
-/// Opens a port on an interface, with one receive and one transmit queue. Needs `CAP_NET_RAW`, and Linux 4.20 or
-/// later.
+/// Opens a port on an interface, with as many receive and transmit queues, at least one, each on a socket of its own. Needs
+/// `CAP_NET_RAW`, and Linux 4.20 or later.
 ///
 /// # Errors
 /// [`KernelError`] says what is wrong with the configuration, the interface or the privileges, and the remedy.
-pub fn open(options: &PacketOptions, pool: &Pool) -> Result<Port, KernelError> {
+pub fn open(options: &PacketOptions, queues: usize, pool: &Pool) -> Result<Port, KernelError> {
     let name = InterfaceName::new(&options.interface)?;
     let interface = Interface::find(&name)?;
     interface.check_ethernet()?;
     let (index, mtu) = (interface.index.cast_signed(), interface.mtu);
     let geometry = geometry(options, mtu)?;
 
-    let (socket, ring) = receive_socket(options, index, geometry)?;
-    let transmit = PacketTransmit::open(&name, index, options.bypass_queueing)?;
-    let receive = PacketReceive {
-        intake: Intake::new(pool, 0, true),
-        ring,
-        socket,
-        name: name.clone(),
-        idle_polls: 0,
-        checked: Instant::now(),
-        failure: None,
-    };
+    let queues = queues.max(1);
+    let mut receive: Vec<Box<dyn ReceiveQueue>> = Vec::with_capacity(queues);
+    let mut transmit: Vec<Box<dyn TransmitQueue>> = Vec::with_capacity(queues);
+    let (mut group, mut offloads) = (None, TransmitOffloads::NONE);
+    for _ in 0..queues {
+        let (socket, ring) = receive_socket(options, index, geometry)?;
+        let mut queue = PacketReceive {
+            intake: Intake::new(pool, 0, true),
+            ring,
+            socket,
+            name: name.clone(),
+            idle_polls: 0,
+            checked: Instant::now(),
+            failure: None,
+        };
+        if queues > 1 {
+            let joined = packet_socket::share(&queue.socket, group);
+            let action =
+                || format!("share interface {:?} among {queues} sockets (PACKET_FANOUT)", options.interface);
+            group = Some(joined.map_err(|source| KernelError::raw(action(), source))?);
+            // What came before it joined the others got, too.
+            queue.discard();
+        }
+        receive.push(Box::new(queue));
+        let queue = PacketTransmit::open(&name, index, options.bypass_queueing)?;
+        offloads = queue.offloads();
+        transmit.push(Box::new(queue));
+    }
     let mut notes = vec![format!(
         "receives through a ring of {} slots of {} bytes, sends with one sendmmsg per burst",
         geometry.slots, geometry.slot_bytes
     )];
+    if queues > 1 {
+        notes.push(format!("the kernel spreads flows over {queues} sockets (PACKET_FANOUT_HASH)"));
+    }
     if !interface.up {
         notes.push(format!("the interface is down: set it up with `ip link set {} up`", name.as_str()));
     }
@@ -162,14 +185,14 @@ pub fn open(options: &PacketOptions, pool: &Pool) -> Result<Port, KernelError> {
         driver: "packet",
         capabilities: Capabilities {
             mac: interface.mac,
-            offloads: Offloads { leaves: LEAVES, transmit: transmit.offloads(), ..Offloads::default() },
+            offloads: Offloads { leaves: LEAVES, transmit: offloads, ..Offloads::default() },
             mtu: Some(mtu),
             maximum_frame: mtu + 14,
             timestamps: true,
             notes,
         },
-        receive: vec![Box::new(receive)],
-        transmit: vec![Box::new(transmit)],
+        receive,
+        transmit,
     })
 }
 
@@ -323,6 +346,19 @@ impl PacketReceive {
             }
         }
         self.intake.counters.count(packets, bytes);
+    }
+
+    /// Takes what is there, and keeps nothing of it.
+    fn discard(&mut self) {
+        while self.ring.ready(1) > 0 {
+            if let Some(Ok(frame)) = self.ring.frame()
+                && frame.is_queued
+            {
+                let length = frame.length;
+                read_queued(&self.socket, &mut self.intake, length);
+            }
+            self.ring.release();
+        }
     }
 
     /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.

@@ -23,6 +23,19 @@ pub(crate) fn bound_index(fd: &OwnedFd) -> io::Result<c_int> {
     system::check(result).map(|_| address.sll_ifindex)
 }
 
+/// Lets a bound packet socket share what it receives, by flows, with those of a group (packet(7), `PACKET_FANOUT`): with a new one, or with
+/// that of this number. Returns the group's number.
+pub(crate) fn share(fd: &OwnedFd, group: Option<u16>) -> io::Result<u16> {
+    let how = match group {
+        Some(number) => libc::PACKET_FANOUT_HASH << 16 | u32::from(number),
+        None => (libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16,
+    };
+    system::set_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, how)?;
+    let is = system::get_option(fd, libc::SOL_PACKET, libc::PACKET_FANOUT, 0_u32)?;
+    // The lower half.
+    Ok(is as u16)
+}
+
 fn address(index: c_int, protocol: u16) -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

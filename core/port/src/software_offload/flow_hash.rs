@@ -16,7 +16,8 @@ pub fn flow_hash(packet: &mut Packet, seed: u64) -> Option<FlowHash> {
     if let Some(noted) = packet.flow_hash() {
         return Some(noted);
     }
-    let value = Flow::of_frame(packet.data()).ok()?.hash(seed);
+    let (flow, _) = Flow::of_front(packet.data())?;
+    let value = flow.hash(seed);
     let hash = FlowHash { kind: HashKind::Software, value };
     packet.set_flow_hash(Some(hash));
     Some(hash)

@@ -25,7 +25,7 @@ fn pair() {
 }
 
 fn open(pool: &Pool) -> Port {
-    crate::common::complete(packet::open(&config("right"), pool).unwrap())
+    crate::common::complete(packet::open(&config("right"), 1, pool).unwrap())
 }
 
 /// Runs a test with a veth pair, a pool, and a port on `right`.
@@ -76,7 +76,7 @@ fn echo(pool: &Pool, port: &mut Port, length: usize, chained: bool) {
 fn what_is_left_in_tunnels_is_told_and_not_taken_back() {
     in_namespace(|| {
         pair();
-        let port = packet::open(&config("right"), &pool()).unwrap();
+        let port = packet::open(&config("right"), 1, &pool()).unwrap();
         let offloads = port.capabilities.offloads;
         let left = [offloads.leaves, port.receive[0].leaves()];
         assert!(
@@ -98,7 +98,7 @@ fn udp_reaches_us_and_back() {
         let pool = pool();
         // Through the queueing discipline, where other sockets would see what we send.
         let config = PacketOptions { bypass_queueing: false, ..config("right") };
-        let mut port = crate::common::complete(packet::open(&config, &pool).unwrap());
+        let mut port = crate::common::complete(packet::open(&config, 1, &pool).unwrap());
         assert_eq!((port.capabilities.mtu, port.capabilities.timestamps), (Some(1500), true));
         for length in [0, 1, 100, 999, 1472] {
             echo(&pool, &mut port, length, false);
@@ -129,7 +129,7 @@ fn a_vlan_tag_that_the_kernel_took_out_is_put_back() {
     in_namespace(|| {
         pair();
         let pool = pool();
-        let mut left = packet::open(&config("left"), &pool).unwrap();
+        let mut left = packet::open(&config("left"), 1, &pool).unwrap();
         let mut right = open(&pool);
         for tags in [&[0x81, 0, 0x20, 5][..], &[0x88, 0xa8, 0, 6], &[0x88, 0xa8, 0, 6, 0x81, 0, 0, 7]] {
             let frame = [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], tags, &[0x88, 0xb5], &[0x5a; 1498]].concat();
@@ -170,7 +170,7 @@ fn a_full_ring_is_counted() {
     in_namespace(|| {
         pair();
         let pool = pool();
-        let mut port = packet::open(&PacketOptions { ring: 64, ..config("right") }, &pool).unwrap();
+        let mut port = packet::open(&PacketOptions { ring: 64, ..config("right") }, 1, &pool).unwrap();
         let socket = socket();
         for _ in 0..1000 {
             socket.send_to(b"x", "192.0.2.2:6000").unwrap();
@@ -327,7 +327,7 @@ fn a_port_can_be_opened_before_its_interface_is_up() {
 fn the_loopback_interface_with_its_long_frames_can_be_watched() {
     in_namespace(|| {
         let pool = pool();
-        let mut port = crate::common::complete(packet::open(&config("lo"), &pool).unwrap());
+        let mut port = crate::common::complete(packet::open(&config("lo"), 1, &pool).unwrap());
         let listener = UdpSocket::bind("127.0.0.1:6000").unwrap();
         let payload: Vec<u8> = (0..60_000_u32).map(|index| (index / 3) as u8).collect();
         UdpSocket::bind("127.0.0.1:5000").unwrap().send_to(&payload, "127.0.0.1:6000").unwrap();
@@ -358,7 +358,7 @@ fn promiscuity_ends_with_the_port() {
         pair();
         let pool = pool();
         let promiscuous = || crate::common::details("right").contains("promiscuity 1");
-        let port = packet::open(&PacketOptions { promiscuous: false, ..config("right") }, &pool).unwrap();
+        let port = packet::open(&PacketOptions { promiscuous: false, ..config("right") }, 1, &pool).unwrap();
         assert!(!promiscuous());
         drop(port);
         let port = open(&pool);
@@ -392,12 +392,12 @@ fn errors_at_open_name_the_thing() {
     in_namespace(|| {
         pair();
         let pool = pool();
-        let text = packet::open(&config("eth7"), &pool).unwrap_err().to_string();
+        let text = packet::open(&config("eth7"), 1, &pool).unwrap_err().to_string();
         assert!(text.contains("no interface \"eth7\"") && text.contains("lo, right, left"), "{text}");
         let open = |change: fn(&mut PacketOptions)| {
             let mut config = config("right");
             change(&mut config);
-            packet::open(&config, &pool).unwrap_err()
+            packet::open(&config, 1, &pool).unwrap_err()
         };
         let error = open(|config| config.interface = "a-name-too-long-".to_owned());
         assert!(matches!(error, KernelError::System(SystemError::NameLength { length: 16, .. })));
@@ -420,7 +420,7 @@ fn without_privilege_the_error_names_the_capability() {
         // SAFETY: the kernel reads a header of two words and data of six, which live through the call.
         let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), nothing.as_ptr()) };
         assert_eq!(result, 0);
-        let text = packet::open(&config("right"), &pool).unwrap_err().to_string();
+        let text = packet::open(&config("right"), 1, &pool).unwrap_err().to_string();
         assert!(text.contains("CAP_NET_RAW") && text.contains("setcap"), "{text}");
         let text = warmlane_kernel::tap::open(&warmlane_kernel::TapOptions::default(), 1, &pool)
             .unwrap_err()

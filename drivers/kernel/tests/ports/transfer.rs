@@ -82,7 +82,7 @@ fn transfer(addresses: [&'static str; 2], server_address: &'static str, whole: b
         let mut ends = ["client", "server"].map(|name| {
             let port = {
                 let options = PacketOptions { interface: name.to_owned(), ..PacketOptions::default() };
-                packet::open(&options, &pool).unwrap()
+                packet::open(&options, 1, &pool).unwrap()
             };
             if whole { port } else { complete(port) }
         });

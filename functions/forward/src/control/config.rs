@@ -6,6 +6,7 @@ mod check;
 mod error;
 mod flow;
 mod overlay;
+mod rule;
 mod settings;
 mod value;
 
@@ -20,8 +21,10 @@ pub use self::settings::{
 pub use error::{ConfigError, ConfigProblem};
 pub use flow::{FlowConfig, FlowEntry};
 pub use overlay::{AccessEntry, OverlayConfig, OverlayEntry, StationEntry};
+pub use rule::{Network, Protocol, RssKey, RuleEntry};
 pub use value::{OrText, ValueError};
 use warmlane_mem::{PoolConfig, PoolKind};
+use warmlane_port::steering::Rule;
 use warmlane_settings::{SettingsError, from_toml};
 use warmlane_table::IpPrefix;
 use warmlane_wire::MacAddress;
@@ -110,6 +113,10 @@ pub struct PortConfig {
     pub mac: Option<MacAddress>,
     /// Frames of a flow that are received together are merged ([`warmlane_port::Port::merging`]). Whoever opens the port sees to it.
     pub gro: bool,
+    /// Flows are spread over lanes by their hash ([`Self::steering`]). Likewise.
+    pub rss: Option<RssKey>,
+    /// Which lane packets are for, or that they are dropped. Likewise.
+    pub rules: Vec<Rule>,
 }
 
 /// An address of ours together with the length of its link's prefix, as in `192.0.2.1/24`.

@@ -12,7 +12,7 @@ use super::settings::{
 };
 use super::{
     Config, ConfigProblem, DEFAULT_MTU, FullTableConfig, IcmpLimits, MINIMUM_MTU_IPV4, MINIMUM_MTU_IPV6,
-    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget, overlay,
+    NeighbourConfig, PoolSettings, PortConfig, RouteConfig, RouteTarget, overlay, rule,
 };
 use crate::control::groups::GroupError;
 
@@ -31,13 +31,14 @@ impl<D> ForwardSettings<D> {
     /// # Errors
     /// The first thing that is wrong, and where it was written.
     pub fn check(self) -> Result<(Config, Vec<D>), Fault<ConfigProblem>> {
-        let (ports, drivers) = ports(self.ports)?;
+        let lanes = number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize;
+        let (mut ports, drivers) = ports(self.ports)?;
+        rule::check(&self.rules, &mut ports, lanes)?;
         let neighbours = neighbours(self.neighbours, &ports)?;
         let known = Known { ports: &ports, neighbours: &neighbours };
         let routes = known.routes(&self.routes)?;
         let flows = known.flows(&self.flows)?;
         let full_table = known.full_table(&self.full_table)?;
-        let lanes = number(self.lanes.as_ref(), "`lanes`", 1, 1..=255)? as usize;
         let overlays = overlay::check(&self.vxlan, &self.geneve, &ports, lanes)?;
         let config = Config {
             lanes,
@@ -106,8 +107,8 @@ fn ports<D>(entries: Vec<PortEntry<D>>) -> Checked<(Vec<PortConfig>, Vec<D>)> {
             }
         }
         let addresses = entry.addresses.into_iter().map(Located::into_value).collect();
-        let (mac, gro) = (entry.mac.map(Located::into_value), entry.gro);
-        ports.push(PortConfig { name, addresses, mtu, mac, gro });
+        let (mac, gro, rss) = (entry.mac.map(Located::into_value), entry.gro, entry.rss);
+        ports.push(PortConfig { name, addresses, mtu, mac, gro, rss, rules: Vec::new() });
         drivers.push(entry.driver);
     }
     let count = ports.len();

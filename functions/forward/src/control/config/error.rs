@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use thiserror::Error;
+use warmlane_port::steering::RuleError;
 use warmlane_settings::{OutOfRange, SettingsError};
 use warmlane_table::IpPrefix;
 use warmlane_wire::Flow;
@@ -119,6 +120,12 @@ pub enum ConfigProblem {
         /// How many ways it names.
         count: usize,
     },
+    /// A rule of a port that can't be.
+    #[error(transparent)]
+    Rule(Box<RuleError>),
+    /// A rule that drops, and says more.
+    #[error("the rule drops, so that a queue or a mark has no sense: leave them out, or `drop`")]
+    RuleDropsAll,
     /// A next hop whose Ethernet address isn't known.
     #[error("next hop {address} has no [[neighbour]]{}: add one with its mac and port", on_port(.port.as_deref()))]
     NoNeighbour {

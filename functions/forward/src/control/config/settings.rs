@@ -15,6 +15,7 @@ use warmlane_wire::MacAddress;
 use super::InterfaceAddress;
 use super::flow::FlowEntry;
 use super::overlay::OverlayEntry;
+use super::rule::{RssKey, RuleEntry};
 use super::value::{ValueError, unicast, unicast_mac};
 
 /// A forwarder. `D` is what is said of a port's driver, which only matters to who opens ports.
@@ -43,6 +44,9 @@ pub struct ForwardSettings<D> {
     /// Flows that don't go by their routes.
     #[serde(default, rename = "flow")]
     pub flows: Vec<FlowEntry>,
+    /// Rules of ports for what they receive.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<RuleEntry>,
     /// Neighbours that the embedded Internet table is spread over.
     #[serde(default)]
     pub full_table: FullTableEntry,
@@ -65,6 +69,7 @@ impl<D> Default for ForwardSettings<D> {
             neighbours: Vec::new(),
             routes: Vec::new(),
             flows: Vec::new(),
+            rules: Vec::new(),
             full_table: FullTableEntry::default(),
             vxlan: Vec::new(),
             geneve: Vec::new(),
@@ -114,6 +119,8 @@ pub struct PortEntry<D> {
     /// Merge received frames of a flow.
     #[serde(default)]
     pub gro: bool,
+    /// Spread received flows over lanes.
+    pub rss: Option<RssKey>,
 }
 
 /// A neighbour.

@@ -40,6 +40,18 @@ pub enum ValueError {
         /// What was given.
         text: String,
     },
+    /// A text that names no key.
+    #[error("\"{text}\" is no key to spread flows by: use microsoft or symmetric")]
+    RssKey {
+        /// What was given.
+        text: String,
+    },
+    /// A text that names no protocol.
+    #[error("\"{text}\" is no protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255")]
+    RuleProtocol {
+        /// What was given.
+        text: String,
+    },
     /// An address that no host can have.
     #[error(
         "{address} is no unicast address of one host (unspecified, loopback, multicast, reserved, or a \
