@@ -21,6 +21,7 @@ mod rcu;
 mod replay;
 mod rings;
 mod segments;
+mod steering;
 mod toeplitz;
 mod virtual_ports;
 pub(crate) mod vxlan;
@@ -31,6 +32,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     forward::BENCHES,
     generate::BENCHES,
     replay::BENCHES,
+    steering::BENCHES,
     pool::BENCHES,
     ports::BENCHES,
     virtual_ports::BENCHES,

@@ -82,6 +82,7 @@ const PATHS: &[HotPath] = &[
     path("copy", "copy", "avx2", 20),
     path("copy", "copy", "portable", 20),
     path("replay-drop", "packet", "avx2", 20),
+    path("steer-drop", "packet", "avx2", 20),
     path("gen-null", "packet", "avx2", 20),
     path("pcap-read", "packet", "avx2", 20),
     path("pcap-write", "packet", "avx2", 20),

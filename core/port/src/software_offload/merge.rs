@@ -40,6 +40,8 @@ pub struct Merger {
     /// What packets of a flow are added to, by its hash: a number in `open`.
     slots: [u16; FLOWS],
     open: Vec<Open>,
+    /// The tunnels that these are in.
+    tunnels: Vec<Around>,
     /// What was added, until it is hung behind its first packet; and what was added to that after it.
     added: Box<[Option<Packet>; BURST_CAPACITY]>,
     after: [u16; BURST_CAPACITY],
@@ -49,8 +51,10 @@ pub struct Merger {
 #[derive(Clone, Copy)]
 struct Open {
     merged: Merged,
-    /// The tunnel that it is in.
-    around: Option<Around>,
+    /// The tunnel that it is in: a number in `tunnels`, or [`NONE`].
+    tunnel: u16,
+    /// Bytes in front of the frame that is merged: those of the tunnel.
+    inside: u8,
     /// Where it is in the burst that packets go to.
     place: u16,
     /// What was added first and last: numbers in `added`.
@@ -72,6 +76,7 @@ impl Merger {
         Self {
             slots: [NONE; FLOWS],
             open: Vec::with_capacity(BURST_CAPACITY),
+            tunnels: Vec::with_capacity(BURST_CAPACITY),
             added: Box::new([const { None }; BURST_CAPACITY]),
             after: [NONE; BURST_CAPACITY],
         }
@@ -97,10 +102,12 @@ impl Merger {
         }
         for open in &self.open {
             if open.last != NONE {
-                finish(open, &mut self.added, &self.after, burst);
+                let around = self.tunnels.get(usize::from(open.tunnel));
+                finish(open, around, &mut self.added, &self.after, burst);
             }
         }
         self.open.clear();
+        self.tunnels.clear();
         self.slots = [NONE; FLOWS];
         count
     }
@@ -112,13 +119,10 @@ impl Merger {
         let slot = &mut self.slots[slot_of(flow)];
         if let Some(open) = self.open.get_mut(usize::from(*slot))
             && let Some(first) = burst.get(usize::from(open.place))
-            && let Some(next) = open.takes(first, &packet)
+            && let Some(next) = open.takes(first, &packet, &mut self.tunnels)
         {
-            let headers = open.inside() + usize::from(open.merged.first().headers);
+            let headers = usize::from(open.inside) + usize::from(open.merged.first().headers);
             open.merged.add(next);
-            if let Some(around) = &mut open.around {
-                around.add();
-            }
             open.buffers += packet.segments() as u16;
             match open.last {
                 NONE => open.first = number as u16,
@@ -155,7 +159,12 @@ impl Merger {
                 if is_open && self.open.len() < BURST_CAPACITY {
                     *slot = self.open.len() as u16;
                     let (place, buffers) = (burst.len() as u16, packet.segments() as u16);
-                    self.open.push(Open { merged, around, place, first: NONE, last: NONE, buffers });
+                    let (mut tunnel, mut inside) = (NONE, 0);
+                    if let Some(around) = around {
+                        (tunnel, inside) = (self.tunnels.len() as u16, around.inside);
+                        self.tunnels.push(around);
+                    }
+                    self.open.push(Open { merged, tunnel, inside, place, first: NONE, last: NONE, buffers });
                 }
             }
             Look::Alone(flow) => self.slots[slot_of(flow)] = NONE,
@@ -178,9 +187,9 @@ fn look_inside(data: &[u8], length: usize, around: &Around) -> Look {
 impl Open {
     /// The packet, if it can be added. If it is the first one, the packet that it would be added to has to be right as well.
     #[inline]
-    fn takes(&self, first: &Packet, packet: &Packet) -> Option<Next> {
-        if let Some(around) = &self.around {
-            return self.takes_inside(first, packet, around);
+    fn takes(&self, first: &Packet, packet: &Packet, tunnels: &mut [Around]) -> Option<Next> {
+        if self.tunnel != NONE {
+            return self.takes_inside(first, packet, tunnels.get_mut(usize::from(self.tunnel))?);
         }
         let next = self.merged.next(first.data(), packet.data(), packet.packet_length())?;
         let is_taken = self.has_room(first, packet)
@@ -192,14 +201,17 @@ impl Open {
     /// The same in a tunnel.
     // Apart, so that frames in none pay one test for it.
     #[inline(never)]
-    fn takes_inside(&self, first: &Packet, packet: &Packet, around: &Around) -> Option<Next> {
-        let (inside, length) = (usize::from(around.inside), packet.packet_length());
+    fn takes_inside(&self, first: &Packet, packet: &Packet, around: &mut Around) -> Option<Next> {
+        let (inside, length) = (usize::from(self.inside), packet.packet_length());
         let (ours, theirs) = (first.data().get(inside..)?, packet.data().get(inside..)?);
         let next = self.merged.next(ours, theirs, length - inside)?;
         let is_taken = around.is_next(first.data(), packet.data(), length)
             && self.has_room(first, packet)
             && (self.last != NONE || is_intact_inside(first, around, self.merged.first()))
             && is_intact_inside(packet, around, &self.merged.part(&next));
+        if is_taken {
+            around.add();
+        }
         is_taken.then_some(next)
     }
 
@@ -210,12 +222,6 @@ impl Open {
             && packet.segmentation().is_none()
             && first.has_same_tag(packet)
             && (packet.segments() == 1 || !packet.has_shared_data())
-    }
-
-    /// Bytes in front of the frame that is merged: those of a tunnel.
-    #[inline(always)]
-    fn inside(&self) -> usize {
-        self.around.as_ref().map_or(0, |around| around.inside.into())
     }
 }
 
@@ -272,6 +278,7 @@ fn payload_sum(packet: &Packet, headers: usize) -> Sum {
 /// Hangs what was added behind its first packet, and makes that one's headers those of the whole.
 fn finish(
     open: &Open,
+    around: Option<&Around>,
     added: &mut [Option<Packet>; BURST_CAPACITY],
     after: &[u16; BURST_CAPACITY],
     burst: &mut Burst,
@@ -291,7 +298,7 @@ fn finish(
         (Transport::Tcp, true) => SegmentationKind::Tcp6,
         (Transport::Tcp, false) => SegmentationKind::Tcp4,
     };
-    let inside = open.inside();
+    let inside = usize::from(open.inside);
     let behind = |offset: u8| inside + usize::from(offset);
     let (network, transport, headers) = (behind(part.network), behind(part.transport), behind(part.headers));
     let offset = part.kind.checksum_offset();
@@ -302,7 +309,7 @@ fn finish(
         payload: headers as u16,
         ..LayerOffsets::default()
     };
-    if let Some(around) = &open.around {
+    if let Some(around) = around {
         let length = first.packet_length();
         around.finish(first.data_mut(), length, transport, transport + offset);
         (layers.inner_l3, layers.inner_l4) = (layers.l3, layers.l4);

@@ -110,8 +110,11 @@ fn table(rules: &[(Headers, u32)]) -> Result<(u64, ExactReader<[u8; 8]>), ExactE
 #[inline(always)]
 fn hash(seed: u64, headers: &Headers) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    headers.0.iter().fold(seed, |hash, word| {
-        let product = (hash ^ word).wrapping_mul(MULTIPLIER);
-        product ^ product >> 32
-    })
+    // The words don't wait for each other.
+    let mut factor = MULTIPLIER;
+    let sum = headers.0.iter().fold(seed, |sum, word| {
+        factor = factor.rotate_left(9) | 1;
+        sum.wrapping_add((word ^ word >> 32).wrapping_mul(factor))
+    });
+    (sum ^ sum >> 32).wrapping_mul(MULTIPLIER)
 }

@@ -25,14 +25,14 @@ const VNI_SHIFT: u32 = 32;
 const HAS_VNI: u64 = 1 << 56;
 
 impl Headers {
-    /// Of a packet, and its flow. What isn't there is zero.
+    /// Of a packet, with its flow and where its transport header starts, as [`Flow::of_front`] finds them. What isn't there is zero.
     #[inline]
-    pub(super) fn of(packet: &Packet) -> (Self, Option<Flow>) {
+    pub(super) fn of(packet: &Packet, found: Option<&(Flow, Option<usize>)>) -> Self {
         let (front, mut headers) = (packet.data(), Self::default());
         if let Some(mac) = front.first_chunk() {
             headers.set_mac(*mac);
         }
-        let Some((flow, transport)) = Flow::of_front(front) else { return (headers, None) };
+        let Some((flow, transport)) = found else { return headers };
         headers.set_protocol(flow.protocol.0);
         headers.set_version(if flow.source.is_ipv4() { 4 } else { 6 });
         headers.set_address(true, to_bits(flow.source));
@@ -48,7 +48,7 @@ impl Headers {
                 headers.set_vni(vni);
             }
         }
-        (headers, Some(flow))
+        headers
     }
 
     #[inline(always)]

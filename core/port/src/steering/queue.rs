@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use warmlane_counters::drop_reasons;
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, PacketReceiver, PacketSender};
+use warmlane_wire::Flow;
 
 use super::classifier::{Classifier, GROUP, NO_RULE};
 use super::headers::Headers;
@@ -24,12 +25,16 @@ drop_reasons! {
     }
 }
 
-/// Where a packet goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Here,
-    To(u16),
-    Drop,
+/// Where packets go that are dropped: beyond all queues.
+const DROP: u16 = u16::MAX;
+
+/// What is found out about some packets.
+struct Found {
+    flows: [Option<(Flow, Option<usize>)>; GROUP],
+    headers: [Headers; GROUP],
+    rules: [u32; GROUP],
+    /// The queues of all packets of a burst, or [`DROP`].
+    ways: [u16; BURST_CAPACITY],
 }
 
 /// The way to another queue.
@@ -70,6 +75,7 @@ pub(super) struct Steered {
     others: Box<[Option<Other>]>,
     is_waiting: bool,
     intake: Box<Burst>,
+    found: Box<Found>,
     hashing: Box<Hashing>,
     counters: QueueCounters<SteeringDrop>,
 }
@@ -91,51 +97,58 @@ impl Steered {
             others: senders.into_iter().map(|sender| sender.map(other)).collect(),
             is_waiting: false,
             intake: Box::new(Burst::with_limit(BURST_CAPACITY)),
+            found: Box::new(Found {
+                flows: [const { None }; GROUP],
+                headers: [Headers::default(); GROUP],
+                rules: [NO_RULE; GROUP],
+                ways: [DROP; BURST_CAPACITY],
+            }),
             hashing: Box::new(Hashing::new()),
             counters: QueueCounters::new(),
         }
     }
 
-    /// Finds out where up to [`GROUP`] packets go, and marks them.
-    fn find_ways(&mut self, packets: &mut [Packet]) -> [Way; GROUP] {
-        let (mut headers, mut found) = ([Headers::default(); GROUP], [NO_RULE; GROUP]);
-        let mut flows = [const { None }; GROUP];
-        for ((packet, headers), flow) in packets.iter().zip(&mut headers).zip(&mut flows) {
-            (*headers, *flow) = Headers::of(packet);
+    /// Finds out where up to [`GROUP`] packets go, of which the first is number `at` of the burst, and marks them.
+    #[inline]
+    fn find_ways(&mut self, packets: &mut [Packet], at: usize) {
+        let Found { flows, headers, rules, ways } = &mut *self.found;
+        let ways = &mut ways[at..][..packets.len()];
+        ways.fill(self.own);
+        for (packet, flow) in packets.iter().zip(&mut *flows) {
+            *flow = Flow::of_front(packet.data());
         }
-        if !self.classifier.is_empty() {
-            self.classifier.classify(&headers[..packets.len().min(GROUP)], &mut found);
+        let has_rules = !self.classifier.is_empty();
+        if has_rules {
+            for ((packet, flow), headers) in packets.iter().zip(&*flows).zip(&mut *headers) {
+                *headers = Headers::of(packet, flow.as_ref());
+            }
+            let count = packets.len().min(GROUP);
+            self.classifier.classify(&headers[..count], rules);
         }
-        let mut ways = [Way::Here; GROUP];
-        for (index, packet) in packets.iter_mut().enumerate().take(GROUP) {
-            let queue = match self.classifier.action(found[index]) {
-                Some(Action::Drop) => {
-                    ways[index] = Way::Drop;
-                    continue;
-                }
+        for (((index, packet), flow), way) in packets.iter_mut().enumerate().zip(&*flows).zip(&mut *ways) {
+            let action = if has_rules { self.classifier.action(rules[index]) } else { None };
+            match action {
+                Some(Action::Drop) => *way = DROP,
                 Some(Action::Receive { queue, mark }) => {
                     if let Some(mark) = mark {
                         packet.set_mark(mark);
                     }
-                    queue
+                    match (queue, flow) {
+                        (Some(queue), _) => *way = queue,
+                        (None, Some((flow, _))) if self.rss.is_some() => self.hashing.add(index, flow),
+                        (None, _) => {}
+                    }
                 }
-                None => None,
-            };
-            match (queue, flows[index]) {
-                (Some(queue), _) if queue == self.own => {}
-                (Some(queue), _) => ways[index] = Way::To(queue),
-                (None, Some(flow)) if self.rss.is_some() => self.hashing.add(index, &flow),
-                (None, _) => {}
+                None => {
+                    if let (Some((flow, _)), true) = (flow, self.rss.is_some()) {
+                        self.hashing.add(index, flow);
+                    }
+                }
             }
         }
         if let Some(rss) = &self.rss {
-            self.hashing.finish(rss, |index, queue| {
-                if queue != self.own {
-                    ways[index] = Way::To(queue);
-                }
-            });
+            self.hashing.finish(rss, |index, queue| ways[index] = queue);
         }
-        ways
     }
 
     fn pass_on_waiting(&mut self) -> bool {
@@ -155,29 +168,22 @@ impl ReceiveQueue for Steered {
         let mut intake = std::mem::take(&mut self.intake);
         *intake = Burst::with_limit(burst.space());
         self.queue.receive(&mut intake);
-        let (mut count, mut bytes) = (0, 0);
-        let mut at = 0;
-        let mut ways = [Way::Here; BURST_CAPACITY];
-        while at < intake.len() {
+        for at in (0..intake.len()).step_by(GROUP) {
             let end = (at + GROUP).min(intake.len());
-            ways[at..end].copy_from_slice(&self.find_ways(&mut intake[at..end])[..end - at]);
-            at = end;
+            self.find_ways(&mut intake[at..end], at);
         }
-        for (packet, way) in intake.drain().zip(ways) {
-            let other = match way {
-                Way::Here => None,
-                Way::To(queue) => self.others.get_mut(usize::from(queue)).and_then(Option::as_mut),
-                Way::Drop => {
-                    self.counters.drops().count_packet(SteeringDrop::Rule, &packet);
-                    continue;
+        let (mut count, mut bytes) = (0, 0);
+        // There is space: no more came in than there was, and nothing waits elsewhere.
+        for (packet, way) in intake.drain().zip(&self.found.ways) {
+            match self.others.get_mut(usize::from(*way)) {
+                Some(Some(other)) => drop(other.waiting.push(packet)),
+                None if *way == DROP => self.counters.drops().count_packet(SteeringDrop::Rule, &packet),
+                _ => {
+                    count += 1;
+                    bytes += packet.packet_length() as u64;
+                    drop(burst.push(packet));
                 }
-            };
-            if other.is_none() {
-                count += 1;
-                bytes += packet.packet_length() as u64;
             }
-            // There is space: no more came in than there was, and nothing waits elsewhere.
-            let _ = other.map_or(&mut *burst, |other| &mut other.waiting).push(packet);
         }
         self.intake = intake;
         self.pass_on_waiting();

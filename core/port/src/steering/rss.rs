@@ -44,35 +44,63 @@ impl Rss {
     }
 }
 
+/// Bytes of two IPv4 addresses and two ports.
+const IPV4_INPUT: usize = 12;
+
 /// Flows that are hashed together.
 pub(super) struct Hashing {
-    inputs: [[u8; LONGEST_INPUT]; GROUP],
-    /// The packets they are of.
-    packets: [u8; GROUP],
-    hashes: [u32; GROUP],
-    count: usize,
+    ipv4: Hashed<IPV4_INPUT>,
+    ipv6: Hashed<LONGEST_INPUT>,
 }
 
 impl Hashing {
     pub(super) const fn new() -> Self {
-        Self { inputs: [[0; LONGEST_INPUT]; GROUP], packets: [0; GROUP], hashes: [0; GROUP], count: 0 }
+        Self { ipv4: Hashed::new(), ipv6: Hashed::new() }
     }
 
     /// Adds the flow of a packet; there is space for [`GROUP`].
     #[inline]
     pub(super) fn add(&mut self, packet: usize, flow: &Flow) {
-        if let (Some(input), Some(number)) =
-            (self.inputs.get_mut(self.count), self.packets.get_mut(self.count))
-        {
-            *input = Toeplitz::input(flow);
-            *number = packet as u8;
-            self.count += 1;
+        let input = Toeplitz::input(flow);
+        match input.first_chunk() {
+            Some(input) if flow.source.is_ipv4() => self.ipv4.add(packet, input),
+            _ => self.ipv6.add(packet, &input),
         }
     }
 
     /// Tells of each packet which queue it goes to, and forgets them.
     #[inline]
     pub(super) fn finish(&mut self, rss: &Rss, mut tell: impl FnMut(usize, u16)) {
+        self.ipv4.finish(rss, &mut tell);
+        self.ipv6.finish(rss, &mut tell);
+    }
+}
+
+/// What is hashed of flows.
+struct Hashed<const BYTES: usize> {
+    inputs: [[u8; BYTES]; GROUP],
+    /// The packets they are of.
+    packets: [u8; GROUP],
+    hashes: [u32; GROUP],
+    count: usize,
+}
+
+impl<const BYTES: usize> Hashed<BYTES> {
+    const fn new() -> Self {
+        Self { inputs: [[0; BYTES]; GROUP], packets: [0; GROUP], hashes: [0; GROUP], count: 0 }
+    }
+
+    #[inline]
+    fn add(&mut self, packet: usize, bytes: &[u8; BYTES]) {
+        let at = self.count;
+        if let (Some(input), Some(number)) = (self.inputs.get_mut(at), self.packets.get_mut(at)) {
+            (*input, *number) = (*bytes, packet as u8);
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self, rss: &Rss, tell: &mut impl FnMut(usize, u16)) {
         let count = std::mem::take(&mut self.count);
         let hashes = &mut self.hashes[..count];
         rss.toeplitz.hash_burst(&self.inputs[..count], hashes);

@@ -132,7 +132,7 @@ proptest! {
         let rules: Vec<Rule> = wanted.into_iter().map(|of| Rule { of, action: Action::Drop }).collect();
         let classifier = Classifier::new(&rules).unwrap();
         let pool = pool();
-        let headers: Vec<Headers> = frames.iter().map(|frame| Headers::of(&packet(&pool, &frame.bytes())).0).collect();
+        let headers: Vec<Headers> = frames.iter().map(|frame| headers(&packet(&pool, &frame.bytes()))).collect();
         let mut found = vec![0; frames.len()];
         classifier.classify(&headers, &mut found);
         for (frame, found) in frames.iter().zip(found) {
@@ -150,8 +150,12 @@ proptest! {
             packet.data_mut()[23] = 17;
             packet.data_mut()[36..38].copy_from_slice(&[0x17, 0xc1]);
         }
-        Headers::of(&packet);
+        headers(&packet);
     }
+}
+
+fn headers(packet: &Packet) -> Headers {
+    Headers::of(packet, Flow::of_front(packet.data()).as_ref())
 }
 
 fn packet(pool: &Pool, bytes: &[u8]) -> Packet {
@@ -161,14 +165,14 @@ fn packet(pool: &Pool, bytes: &[u8]) -> Packet {
 }
 
 /// Receives these frames, and then no more.
-struct Frames {
+struct Device {
     pool: Pool,
     frames: Vec<Vec<u8>>,
     next: usize,
     counters: QueueCounters,
 }
 
-impl ReceiveQueue for Frames {
+impl ReceiveQueue for Device {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let before = burst.len();
         while burst.space() > 0 && self.next < self.frames.len() {
@@ -196,7 +200,7 @@ fn lanes(
     lanes: usize,
 ) -> Vec<Vec<Box<dyn ReceiveQueue>>> {
     let queue = |frames| -> Box<dyn ReceiveQueue> {
-        Box::new(Frames { pool: pool.clone(), frames, next: 0, counters: QueueCounters::new() })
+        Box::new(Device { pool: pool.clone(), frames, next: 0, counters: QueueCounters::new() })
     };
     let port = Port {
         name: "west".to_owned(),
