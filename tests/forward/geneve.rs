@@ -11,8 +11,14 @@ use warmlane_testkit::requirements;
 
 use super::vxlan::Underlay;
 
-const IPV4: Underlay =
-    Underlay { protocol: "geneve", driver: "packet", is_ipv6: false, mtu: 1500, gro: false };
+const IPV4: Underlay = Underlay {
+    protocol: "geneve",
+    driver: "packet",
+    is_ipv6: false,
+    mtu: 1500,
+    gro: false,
+    suppression: false,
+};
 
 /// With the kernel's device at the far end, which not every kernel has.
 mod in_a_guest {

@@ -37,6 +37,8 @@ pub(super) struct Underlay {
     pub(super) mtu: u32,
     /// Frames of a flow are merged in the tunnel.
     pub(super) gro: bool,
+    /// Questions for known hosts are answered by the gateway.
+    pub(super) suppression: bool,
 }
 
 impl Underlay {
@@ -59,7 +61,7 @@ impl Underlay {
     }
 
     fn config(self) -> String {
-        let gro = self.gro;
+        let Self { gro, suppression, .. } = self;
         let (near, far, mtu, inner) = (self.address(1), self.address(2), self.mtu, self.inner_mtu());
         let (protocol, driver, length) = (self.protocol, self.driver, if self.is_ipv6 { 64 } else { 24 });
         format!(
@@ -91,6 +93,7 @@ impl Underlay {
             access = [{{ port = "access" }}]
             mtu = {inner}
             inner-checksums = true
+            neighbour-suppression = {suppression}
             "#
         )
     }
@@ -256,8 +259,14 @@ pub(super) fn counted(namespace: &Namespace, family: &str, counter: &str) -> u64
     named.and_then(|(_, value)| value.parse().ok()).unwrap_or_else(|| panic!("no {family} {counter}"))
 }
 
-const IPV4: Underlay =
-    Underlay { protocol: "vxlan", driver: "packet", is_ipv6: false, mtu: 1500, gro: false };
+const IPV4: Underlay = Underlay {
+    protocol: "vxlan",
+    driver: "packet",
+    is_ipv6: false,
+    mtu: 1500,
+    gro: false,
+    suppression: false,
+};
 
 #[test]
 fn hosts_reach_each_other_over_ipv4() {
@@ -296,6 +305,23 @@ fn frames_are_merged_in_the_tunnel() {
     let report = bridge.finish();
     assert!(report.mean_length("underlay", "received") <= 1514, "{:#}", report.value());
     assert!(report.mean_length("access", "transmitted") > 3_000, "{:#}", report.value());
+}
+
+/// The host asks anew, and the far one says nothing: the gateway answers in its name.
+#[test]
+fn questions_for_known_hosts_are_answered_by_the_gateway() {
+    let Some(bridge) = Bridge::new(Underlay { suppression: true, ..IPV4 }) else { return };
+    bridge.check_pings();
+    // To no request at all (ip-sysctl.rst).
+    bridge.far.set("net.ipv4.conf.t0.arp_ignore", "8");
+    bridge.host.ip("neighbour flush dev h0");
+    for address in inside(2) {
+        let line = format!("ping -n -c 1 -W 10 {address}");
+        bridge.host.run(&line).expect_success(&line);
+    }
+    let report = bridge.finish();
+    let stage = report.stage("vxlan");
+    assert!(report.number(&format!("{stage}/counters/vxlan/suppressed")) >= 2, "{:#}", report.value());
 }
 
 /// The far kernel leaves it to its link to cut what is in the tunnel, and here the host's device cuts it.

@@ -61,6 +61,12 @@ impl Gateway {
         }
     }
 
+    fn let_hosts_learn(&mut self, learns: bool) {
+        for hosts in self.networks.iter_mut().filter_map(|network| network.hosts.as_mut()) {
+            hosts.learns = learns;
+        }
+    }
+
     /// Does what is done with a burst, so that nothing is counted or learned, and no error is limited.
     #[cold]
     pub(crate) fn rehearse_burst(
@@ -78,7 +84,9 @@ impl Gateway {
         let counters = std::mem::take(&mut self.counters);
         let limiter = self.limiter.refilled();
         let limiter = std::mem::replace(&mut self.limiter, limiter);
+        self.let_hosts_learn(false);
         self.process(burst, outputs);
+        self.let_hosts_learn(true);
         self.limiter = limiter;
         for (network, source, stations) in kept {
             if let Some(network) = self.networks.get_mut(network) {

@@ -334,6 +334,13 @@ impl Gateway {
             Learned::Moved => self.counters.moved().add(1),
             Learned::Full => self.counters.not_learned().add(1),
         }
+        let packet = if of.hosts.is_some() {
+            let Some(packet) = self.answer(packet, inside, network, from, now, ways)? else { return Ok(()) };
+            packet
+        } else {
+            packet
+        };
+        let of = &self.networks[network];
         let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
             (Some(to), _) if to == from => Err(Dropped { reason: Reason::SamePort, packet }),
@@ -438,7 +445,7 @@ impl Gateway {
     }
 
     /// Sends a frame that its way's MTU allows.
-    fn send(
+    pub(crate) fn send(
         &self,
         mut packet: Packet,
         inside: &InnerFrame,

@@ -18,6 +18,7 @@ mod dropped;
 mod encapsulation;
 mod explain;
 mod gateway;
+mod hosts;
 mod inner;
 mod inner_frame;
 mod left;
@@ -28,6 +29,7 @@ mod plain;
 mod reason;
 mod stations;
 mod sum;
+mod suppression;
 mod tags;
 #[cfg(test)]
 mod tests;

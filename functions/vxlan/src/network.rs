@@ -9,6 +9,7 @@ use warmlane_sys::clock::Clock;
 use crate::directory::Directory;
 use crate::encapsulation::Encapsulation;
 use crate::gateway::PortFacts;
+use crate::hosts::Hosts;
 use crate::outer::Outer;
 use crate::stations::{Place, Stations};
 
@@ -16,6 +17,8 @@ pub(crate) struct Network {
     pub(crate) config: OverlayConfig,
     /// With an age of its own.
     pub(crate) stations: Stations,
+    /// Whose addresses are, if questions for them are answered here.
+    pub(crate) hosts: Option<Hosts>,
     /// The numbers of the tunnel ends that it sends to, by their addresses.
     remotes_ipv4: Directory<u64>,
     remotes_ipv6: Directory<u128>,
@@ -60,6 +63,7 @@ impl Network {
         });
         Self {
             stations,
+            hosts: config.neighbour_suppression.then(|| Hosts::new(&config.hosts)),
             remotes_ipv4: Directory::new(ipv4),
             remotes_ipv6: Directory::new(ipv6),
             encapsulations: config

@@ -82,6 +82,8 @@ counters! {
         to_tunnels: Out, "packets";
         /// Frames sent to all, since they are for a group or nobody knows where their destination is.
         flooded: Note, "packets";
+        /// Questions for an address (ARP, neighbour solicitations) that were answered here.
+        suppressed: Note, "packets";
         /// ICMP errors that were due and not made, as there were too many of them.
         errors_limited: Note, "packets";
         /// Stations seen for the first time, or again after they were forgotten.

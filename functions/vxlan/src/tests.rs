@@ -21,6 +21,7 @@ mod packets;
 mod plain;
 mod rehearsed;
 mod shown;
+mod suppression;
 mod too_long;
 
 const US: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xee]);
@@ -59,6 +60,8 @@ fn network(ipv6: bool) -> OverlayConfig {
         ttl: 64,
         udp_checksum: true,
         inner_checksums: false,
+        neighbour_suppression: false,
+        hosts: Vec::new(),
         age_seconds: 300,
     }
 }

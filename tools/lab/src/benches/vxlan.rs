@@ -96,6 +96,8 @@ pub(crate) fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
         ttl: 64,
         udp_checksum: false,
         inner_checksums: false,
+        neighbour_suppression: false,
+        hosts: Vec::new(),
         age_seconds: 1_000_000,
     };
     let facts = PortFacts { mac: Some(OWN), mtu: 1500 };

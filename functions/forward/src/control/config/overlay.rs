@@ -49,6 +49,9 @@ pub struct OverlayEntry {
     /// Whether checksums of TCP, UDP and ICMP inside are checked.
     #[serde(default)]
     pub inner_checksums: bool,
+    /// Whether questions for addresses of known hosts are answered here.
+    #[serde(default)]
+    pub neighbour_suppression: bool,
     /// Seconds after which a station that was not seen is forgotten.
     pub age: Option<Located<i64>>,
 }
@@ -73,6 +76,9 @@ pub struct StationEntry {
     /// The tunnel end that it is behind.
     #[serde(deserialize_with = "host")]
     pub remote: Located<IpAddr>,
+    /// Its IP addresses, for neighbour suppression.
+    #[serde(default, deserialize_with = "list_from_text")]
+    pub addresses: Vec<Located<Host>>,
 }
 
 /// A network bridged over IP, checked.
@@ -100,6 +106,10 @@ pub struct OverlayConfig {
     pub udp_checksum: bool,
     /// Whether checksums of TCP, UDP and ICMP inside are checked.
     pub inner_checksums: bool,
+    /// Whether questions for addresses of known hosts are answered here.
+    pub neighbour_suppression: bool,
+    /// IP addresses of stations.
+    pub hosts: Vec<(IpAddr, MacAddress)>,
     /// Seconds after which a station that was not seen is forgotten.
     pub age_seconds: u32,
 }
@@ -174,6 +184,10 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         let unknown = || station.remote.fault(ConfigProblem::NoRemote { address: *station.remote });
         Ok((*station.mac, number.ok_or_else(unknown)?))
     });
+    let hosts = entry
+        .stations
+        .iter()
+        .flat_map(|station| station.addresses.iter().map(|address| (address.0, *station.mac)));
     let overhead = u32::from(OVERHEAD) + if local.is_ipv6() { 20 } else { 0 };
     Ok(OverlayConfig {
         protocol,
@@ -189,6 +203,8 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         // RFC 768 lets IPv4 do without; over IPv6 not every receiver does (RFC 6935).
         udp_checksum: entry.udp_checksum.unwrap_or(local.is_ipv6()),
         inner_checksums: entry.inner_checksums,
+        neighbour_suppression: entry.neighbour_suppression,
+        hosts: hosts.collect(),
         // As bridges do (IEEE 802.1Q table 8-6).
         age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
     })
@@ -223,6 +239,7 @@ mod tests {
             ttl: None,
             udp_checksum: None,
             inner_checksums: false,
+            neighbour_suppression: false,
             age: None,
         };
         let networks = vec![entry(0, 0); MOST + 1];
