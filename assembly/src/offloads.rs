@@ -70,7 +70,7 @@ fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> P
             whole("steer by rules", false, own.in_software.steers),
             whole(
                 "spread flows (RSS)",
-                !own.in_software.spreads && port.receive.len() > 1,
+                own.in_software.device_queues.unwrap_or(port.receive.len()) > 1,
                 own.in_software.spreads,
             ),
             whole("take VLAN tags off", own.vlan_strip, false),
@@ -144,11 +144,24 @@ impl fmt::Display for PortOffloads {
 mod tests {
     use super::*;
     use warmlane_port::Offloads;
+    use warmlane_port::steering::{Action, Match, Rule, Steering};
 
     fn port(name: &str, offloads: Offloads) -> Port {
         let mut port = warmlane_memory::null::sink(name, 1);
         port.capabilities.offloads = offloads;
         port
+    }
+
+    #[test]
+    fn queues_that_software_made_are_not_the_devices() {
+        let pool = warmlane_mem::Pool::new(&warmlane_mem::PoolConfig::default()).unwrap();
+        let of = Match { mac: Some([2; 6]), ..Match::default() };
+        let steering = Steering::new(&[Rule { of, action: Action::Drop }], None, 2).unwrap();
+        let port = warmlane_memory::null::source("in", &pool, 0).unwrap().steered(&steering);
+        let [explained] = &offloads(&[port], false)[..] else { panic!("one port") };
+        let work = |name| explained.work.iter().find(|offload| offload.work == name).unwrap();
+        assert_eq!(work("steer by rules").by_software, ["all"]);
+        assert!(work("spread flows (RSS)").by_port.is_empty(), "{explained}");
     }
 
     #[test]

@@ -277,22 +277,33 @@ fn rule(text: &str) -> anyhow::Result<RuleEntry> {
     let flag = Flag { name: "--rule", text, form };
     let mut parts = text.split(',');
     let mut rule = RuleEntry::of(flag.located(parts.next().unwrap_or_default().to_owned()));
+    let mut seen = Vec::new();
     for part in parts {
-        if part == "drop" {
-            rule.drop = true;
-            continue;
+        let (key, value) = if part == "drop" { (part, "true") } else { flag.split(part, '=')? };
+        if seen.contains(&key) {
+            anyhow::bail!("--rule '{text}' says `{key}` twice: give it once");
         }
-        let (key, value) = flag.split(part, '=')?;
+        seen.push(key);
+        let of = |error: anyhow::Error| error.context(format!("`{key}` of --rule '{text}'"));
+        let number = || flag.parsed(value).map(Some).map_err(of);
+        let prefix = || {
+            let network: anyhow::Result<Located<Network>> = flag.parsed(value);
+            network.map(|network| Some(network.map(|Network(prefix)| prefix))).map_err(of)
+        };
         match key {
-            "mac" => rule.mac = Some(flag.parsed(value)?),
-            "protocol" => rule.protocol = Some(flag.parsed::<Protocol>(value)?.map(|Protocol(named)| named)),
-            "from" => rule.from = Some(flag.parsed::<Network>(value)?.map(|Network(prefix)| prefix)),
-            "from-port" => rule.from_port = Some(flag.parsed(value)?),
-            "to" => rule.to = Some(flag.parsed::<Network>(value)?.map(|Network(prefix)| prefix)),
-            "to-port" => rule.to_port = Some(flag.parsed(value)?),
-            "vni" => rule.vni = Some(flag.parsed(value)?),
-            "queue" => rule.queue = Some(flag.parsed(value)?),
-            "mark" => rule.mark = Some(flag.parsed(value)?),
+            "drop" if part == "drop" => rule.drop = true,
+            "mac" => rule.mac = Some(flag.parsed(value).map_err(of)?),
+            "protocol" => {
+                let named: Located<Protocol> = flag.parsed(value).map_err(of)?;
+                rule.protocol = Some(named.map(|Protocol(protocol)| protocol));
+            }
+            "from" => rule.from = prefix()?,
+            "from-port" => rule.from_port = number()?,
+            "to" => rule.to = prefix()?,
+            "to-port" => rule.to_port = number()?,
+            "vni" => rule.vni = number()?,
+            "queue" => rule.queue = number()?,
+            "mark" => rule.mark = number()?,
             _ => return Err(flag.malformed()),
         }
     }
@@ -476,6 +487,8 @@ mod tests {
         assert!(rule("in,protocol=udp,mark=1,drop").contains("leave them out"));
         assert!(rule("in,vni=16777216,drop").contains("use 0 to 16777215"));
         assert!(rule("in,protocol=quic,drop").contains("is no protocol"));
+        assert!(rule("in,to-port=abc,drop").starts_with("`to-port` of --rule 'in,to-port=abc,drop'"));
+        assert!(rule("in,to-port=1,to-port=2,drop").contains("`to-port` twice"));
         assert!(rule("in,by=x,drop").contains("not of the form"));
         assert!(rule("in,from=192.0.2.1/24,drop").contains("192.0.2.0/24"));
         assert!(error(|flags| flags.rss.push("in=toeplitz".into())).contains("use microsoft or symmetric"));

@@ -88,7 +88,9 @@ impl Pipeline {
             Input::Channel(channel) if channel.is_finished() => State::Ended,
             Input::Channel(_) => State::Open,
             Input::Queue(queue) => match queue.status() {
-                QueueStatus::Running | QueueStatus::Vacant if self.is_stopping => State::Ended,
+                QueueStatus::Running | QueueStatus::Vacant if self.is_stopping && !queue.is_from_lanes() => {
+                    State::Ended
+                }
                 QueueStatus::Running => State::Open,
                 QueueStatus::Vacant => State::Vacant,
                 QueueStatus::Finished => State::Ended,

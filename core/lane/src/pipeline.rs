@@ -49,6 +49,14 @@ pub(crate) struct Source {
     pub(crate) received: Counter,
 }
 
+impl Source {
+    /// Whether it has passed packets on to other lanes, and brought none.
+    #[inline]
+    fn has_passed_on(&self) -> bool {
+        matches!(&self.input, Input::Queue(queue) if queue.has_passed_on())
+    }
+}
+
 /// A stage in its place.
 pub(crate) struct Slot {
     pub(crate) stage: Box<dyn Stage>,
@@ -241,7 +249,7 @@ impl Pipeline {
                 }
                 let count = match &mut source.input {
                     // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.
-                    Input::Queue(_) if self.is_stopping => 0,
+                    Input::Queue(queue) if self.is_stopping && !queue.is_from_lanes() => 0,
                     Input::Queue(queue) => queue.receive(&mut self.burst),
                     Input::Channel(channel) => channel.receive(&mut self.burst),
                 };
@@ -348,7 +356,8 @@ impl Task for Pipeline {
         let packets = self.receive() + made;
         if packets == 0 {
             // What a stage sent by the clock, and made no packets for.
-            if self.transmit() + sent == 0 {
+            let has_passed_on = !self.is_stopping && self.sources.iter().any(Source::has_passed_on);
+            if self.transmit() + sent == 0 && !has_passed_on {
                 return self.when_idle();
             }
             self.idle = 0;

@@ -104,13 +104,22 @@ impl PacketSender {
     }
 }
 
-impl Drop for PacketSender {
-    fn drop(&mut self) {
+impl PacketSender {
+    /// Ends it, and says how many packets were inside if the receiving end had gone before: nobody receives those.
+    pub fn close(mut self) -> usize {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> usize {
         let mut close = self.shared.close.lock().unwrap_or_else(PoisonError::into_inner);
         close.sender_gone = true;
-        if let Some(mut consumer) = close.consumer.take() {
-            drain(&mut consumer);
-        }
+        close.consumer.take().map_or(0, |mut consumer| drain(&mut consumer))
+    }
+}
+
+impl Drop for PacketSender {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -164,16 +173,28 @@ impl PacketReceiver {
     }
 }
 
-impl Drop for PacketReceiver {
-    fn drop(&mut self) {
+impl PacketReceiver {
+    /// Ends it, and says how many packets were inside if the sending end had gone before. Else the sender frees what is inside, and counts it
+    /// ([`PacketSender::close`]).
+    pub fn close(mut self) -> usize {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> usize {
         let mut close = self.shared.close.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut consumer) = self.consumer.take() else { return };
+        let Some(mut consumer) = self.consumer.take() else { return 0 };
         self.shared.receiver_gone.store(true, Ordering::Relaxed);
         if close.sender_gone {
-            drain(&mut consumer);
-        } else {
-            close.consumer = Some(consumer);
+            return drain(&mut consumer);
         }
+        close.consumer = Some(consumer);
+        0
+    }
+}
+
+impl Drop for PacketReceiver {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -197,9 +218,12 @@ fn receive(consumer: &mut spsc::Consumer<u32>, burst: &mut Burst) -> usize {
     count
 }
 
-fn drain(consumer: &mut spsc::Consumer<u32>) {
-    let mut burst = Burst::with_limit(BURST_CAPACITY);
+/// Frees what is inside, and says how many packets that were.
+fn drain(consumer: &mut spsc::Consumer<u32>) -> usize {
+    let (mut burst, mut count) = (Burst::with_limit(BURST_CAPACITY), 0);
     while receive(consumer, &mut burst) > 0 {
+        count += burst.len();
         burst.clear();
     }
+    count
 }

@@ -18,6 +18,8 @@ macro_rules! as_inner_queue {
             self.queue.event()
         }
     };
+    (@has_passed_on) => { $crate::as_inner_queue!(@method has_passed_on -> bool); };
+    (@is_from_lanes) => { $crate::as_inner_queue!(@method is_from_lanes -> bool); };
     (@status) => { $crate::as_inner_queue!(@method status -> $crate::QueueStatus); };
     (@counters) => { $crate::as_inner_queue!(@method counters -> $crate::QueueCountersView); };
     (@own_counters) => { $crate::as_inner_queue!(@method own_counters -> Vec<Box<dyn $crate::Source>>); };

@@ -147,6 +147,8 @@ pub struct Offloads {
 pub struct InSoftware {
     /// Frames of a flow that are received together are [merged](crate::software_offload::merge_received).
     pub merges: bool,
+    /// Queues that the device itself has, if software has made more of them.
+    pub device_queues: Option<usize>,
     /// Flows are spread over lanes by their hash ([`steering`](crate::steering)).
     pub spreads: bool,
     /// Rules say which lane packets are for, or drop them.

@@ -78,6 +78,16 @@ pub trait ReceiveQueue: Send {
     /// Whether more can come. Worth asking when `receive` has returned 0.
     fn status(&self) -> QueueStatus;
 
+    /// Whether `receive`, when it returned 0, has passed packets on to other lanes or dropped them as it should: then this lane is not idle.
+    fn has_passed_on(&self) -> bool {
+        false
+    }
+
+    /// Whether it brings what other lanes of this program have received. A lane that stops still takes that.
+    fn is_from_lanes(&self) -> bool {
+        false
+    }
+
     /// What it has moved and dropped; any thread can read it.
     fn counters(&self) -> QueueCountersView;
 

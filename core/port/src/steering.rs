@@ -103,7 +103,7 @@ impl Port {
         if steering.is_none() {
             return self;
         }
-        let lanes = steering.queues;
+        let (lanes, device_queues) = (steering.queues, self.receive.len());
         let mut by_lane: Vec<Vec<Box<dyn ReceiveQueue>>> = (0..lanes).map(|_| Vec::new()).collect();
         for (number, queue) in std::mem::take(&mut self.receive).into_iter().enumerate() {
             let (own, leaves) = (number % lanes, queue.leaves());
@@ -127,6 +127,7 @@ impl Port {
             self.receive.extend(row);
         }
         let offloads = &mut self.capabilities.offloads;
+        offloads.in_software.device_queues = Some(device_queues);
         offloads.in_software.spreads = steering.rss.is_some();
         offloads.in_software.steers = !steering.classifier.is_empty();
         self

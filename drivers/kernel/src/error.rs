@@ -16,6 +16,14 @@ pub enum KernelError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Several sockets are to share an interface that is down.
+    #[error(
+        "interface {name:?} is down, and before Linux 6.13 several lanes can't share such: set it up with `ip link set {name} up`, or use one lane"
+    )]
+    SharedDown {
+        /// The interface.
+        name: String,
+    },
     /// Another process has the TAP device open, and it has no further queue to give.
     #[error(
         "TAP device {name:?} is in use by another process (or was made without multiple queues): end that process, or choose another name"

@@ -24,7 +24,7 @@
 //! The kernel goes on handling the same frames itself: a port that shall own the interface's traffic needs an
 //! interface without addresses.
 
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ use warmlane_port::{
 use crate::drops::ReceiveDrop;
 use crate::error::KernelError;
 use crate::intake::{Intake, NoPacket, Waiting};
-use crate::packet_socket;
+use crate::packet_socket::{self, Filter};
 use crate::packet_transmit::PacketTransmit;
 use crate::ring::{Geometry, Ring};
 
@@ -131,7 +131,7 @@ impl Driver for PacketDriver {
 }
 
 /// Opens a port on an interface, with as many receive and transmit queues, at least one, each on a socket of its own. Needs
-/// `CAP_NET_RAW`, and Linux 4.20 or later.
+/// `CAP_NET_RAW`, and Linux 4.20 or later; for several queues before Linux 6.13 an interface that is up.
 ///
 /// # Errors
 /// [`KernelError`] says what is wrong with the configuration, the interface or the privileges, and the remedy.
@@ -147,8 +147,14 @@ pub fn open(options: &PacketOptions, queues: usize, pool: &Pool) -> Result<Port,
     let mut transmit: Vec<Box<dyn TransmitQueue>> = Vec::with_capacity(queues);
     let (mut group, mut offloads) = (None, TransmitOffloads::NONE);
     for _ in 0..queues {
-        let (socket, ring) = receive_socket(options, index, geometry)?;
-        let mut queue = PacketReceive {
+        let (socket, ring) = receive_socket(options, index, geometry, queues > 1)?;
+        if queues > 1 {
+            let joined = packet_socket::share(&socket, group);
+            group = Some(joined.map_err(|source| not_shared(&interface, &name, queues, source))?);
+            // From here on it gets what no other one does.
+            filter(&socket, Filter::Incoming)?;
+        }
+        receive.push(Box::new(PacketReceive {
             intake: Intake::new(pool, 0, true),
             ring,
             socket,
@@ -156,16 +162,7 @@ pub fn open(options: &PacketOptions, queues: usize, pool: &Pool) -> Result<Port,
             idle_polls: 0,
             checked: Instant::now(),
             failure: None,
-        };
-        if queues > 1 {
-            let joined = packet_socket::share(&queue.socket, group);
-            let action =
-                || format!("share interface {:?} among {queues} sockets (PACKET_FANOUT)", options.interface);
-            group = Some(joined.map_err(|source| KernelError::raw(action(), source))?);
-            // What came before it joined the others got, too.
-            queue.discard();
-        }
-        receive.push(Box::new(queue));
+        }));
         let queue = PacketTransmit::open(&name, index, options.bypass_queueing)?;
         offloads = queue.offloads();
         transmit.push(Box::new(queue));
@@ -216,6 +213,7 @@ fn receive_socket(
     options: &PacketOptions,
     index: i32,
     geometry: Geometry,
+    is_shared: bool,
 ) -> Result<(OwnedFd, Ring), KernelError> {
     let interface = &options.interface;
     let raw = |action: &str| {
@@ -251,8 +249,27 @@ fn receive_socket(
         system::set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, membership)
             .map_err(raw("receive promiscuously"))?;
     }
+    if is_shared {
+        // Before it shares frames it would get all of them, as others do.
+        filter(&socket, Filter::Nothing)?;
+    }
     packet_socket::bind(&socket, index, libc::ETH_P_ALL as u16).map_err(raw("bind a packet socket"))?;
     Ok((socket, ring))
+}
+
+fn filter(socket: &OwnedFd, filter: Filter) -> Result<(), KernelError> {
+    let raw =
+        |source| KernelError::raw("filter frames of a packet socket (SO_ATTACH_FILTER)".to_owned(), source);
+    filter.attach(socket).map_err(raw)
+}
+
+/// Why sockets can't share an interface.
+fn not_shared(interface: &Interface, name: &InterfaceName, queues: usize, source: io::Error) -> KernelError {
+    let name = name.as_str().to_owned();
+    if !interface.up && source.kind() == io::ErrorKind::InvalidInput {
+        return KernelError::SharedDown { name };
+    }
+    KernelError::raw(format!("share interface {name:?} among {queues} sockets (PACKET_FANOUT)"), source)
 }
 
 /// The receiving end.
@@ -346,19 +363,6 @@ impl PacketReceive {
             }
         }
         self.intake.counters.count(packets, bytes);
-    }
-
-    /// Takes what is there, and keeps nothing of it.
-    fn discard(&mut self) {
-        while self.ring.ready(1) > 0 {
-            if let Some(Ok(frame)) = self.ring.frame()
-                && frame.is_queued
-            {
-                let length = frame.length;
-                read_queued(&self.socket, &mut self.intake, length);
-            }
-            self.ring.release();
-        }
     }
 
     /// Asks now and then whether the interface is still there: the ring of a deleted one just stays empty.

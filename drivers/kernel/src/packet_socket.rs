@@ -23,6 +23,47 @@ pub(crate) fn bound_index(fd: &OwnedFd) -> io::Result<c_int> {
     system::check(result).map(|_| address.sll_ifindex)
 }
 
+/// Frames that a packet socket receives.
+#[derive(Clone, Copy)]
+pub(crate) enum Filter {
+    /// None.
+    Nothing,
+    /// Those that come in, and not those that this host sends. Sockets that share frames see the latter whatever each of them was told
+    /// (`PACKET_IGNORE_OUTGOING`), before Linux 6.2 in any case.
+    Incoming,
+}
+
+impl Filter {
+    /// Lets a socket receive no others.
+    pub(crate) fn attach(self, fd: &OwnedFd) -> io::Result<()> {
+        let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let give = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+        let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE).cast_unsigned();
+        let mut program = match self {
+            Self::Nothing => vec![give(0)],
+            Self::Incoming => vec![
+                step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, kind),
+                step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::PACKET_OUTGOING.into()),
+                give(0),
+                give(u32::MAX),
+            ],
+        };
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the kernel reads size_of::<sock_fprog>() bytes from `filter`, and as many steps as that says from `program`; both live
+        // through the call.
+        let result = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const filter).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        system::check(result).map(drop)
+    }
+}
+
 /// Lets a bound packet socket share what it receives, by flows, with those of a group (packet(7), `PACKET_FANOUT`): with a new one, or with
 /// that of this number. Returns the group's number.
 pub(crate) fn share(fd: &OwnedFd, group: Option<u16>) -> io::Result<u16> {

@@ -102,7 +102,7 @@ fn table(rules: &[(Headers, u32)]) -> Result<(u64, ExactReader<[u8; 8]>), ExactE
         if table.len() == rules.len() {
             return Ok((seed, table.reader()));
         }
-        seed += 1;
+        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     }
 }
 
@@ -114,6 +114,7 @@ fn hash(seed: u64, headers: &Headers) -> u64 {
     let mut factor = MULTIPLIER;
     let sum = headers.0.iter().fold(seed, |sum, word| {
         factor = factor.rotate_left(9) | 1;
+        let word = word ^ seed;
         sum.wrapping_add((word ^ word >> 32).wrapping_mul(factor))
     });
     (sum ^ sum >> 32).wrapping_mul(MULTIPLIER)

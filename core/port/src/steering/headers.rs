@@ -7,7 +7,7 @@ use warmlane_wire::geneve::{self, GeneveHeader};
 use warmlane_wire::{Flow, IpProtocol, udp, vxlan};
 
 /// ```text
-/// 0  | has ports (1) | version (4) | protocol (8) | Ethernet address (48) |
+/// 0  | is IP (1) | has ports (1) | version (4) | protocol (8) | Ethernet address (48) |
 /// 1  | has identifier (1) | identifier (24) | source port (16) | destination port (16) |
 /// 2  source address, IPv4 as in ::ffff:0:0/96
 /// 4  destination address
@@ -21,6 +21,7 @@ pub(super) type Mask = Headers;
 const PROTOCOL_SHIFT: u32 = 48;
 const VERSION_SHIFT: u32 = 56;
 const HAS_PORTS: u64 = 1 << 60;
+const IS_IP: u64 = 1 << 61;
 const VNI_SHIFT: u32 = 32;
 const HAS_VNI: u64 = 1 << 56;
 
@@ -61,7 +62,7 @@ impl Headers {
     }
 
     pub(super) fn set_protocol(&mut self, protocol: u8) {
-        self.0[0] |= u64::from(protocol) << PROTOCOL_SHIFT;
+        self.0[0] |= IS_IP | u64::from(protocol) << PROTOCOL_SHIFT;
     }
 
     /// Of IP.

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use warmlane_counters::drop_reasons;
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet, PacketReceiver, PacketSender};
+use warmlane_mem::{BURST_CAPACITY, Burst, PacketReceiver, PacketSender};
 use warmlane_wire::Flow;
 
 use super::classifier::{Classifier, GROUP, NO_RULE};
@@ -39,7 +39,8 @@ struct Found {
 
 /// The way to another queue.
 struct Other {
-    sender: PacketSender,
+    /// `Some` until the end.
+    sender: Option<PacketSender>,
     /// What found no space there yet.
     waiting: Burst,
 }
@@ -50,8 +51,9 @@ impl Other {
         if self.waiting.is_empty() {
             return true;
         }
-        self.sender.send(&mut self.waiting);
-        if self.sender.is_disconnected() {
+        if let Some(sender) = self.sender.as_mut().filter(|sender| !sender.is_disconnected()) {
+            sender.send(&mut self.waiting);
+        } else {
             drop_all(&mut self.waiting, counters);
         }
         self.waiting.is_empty()
@@ -74,7 +76,9 @@ pub(super) struct Steered {
     /// By queue; `None` for this one.
     others: Box<[Option<Other>]>,
     is_waiting: bool,
-    intake: Box<Burst>,
+    /// The last call of `receive` had packets, none of which was for this lane.
+    has_passed_on: bool,
+    intake: Burst,
     found: Box<Found>,
     hashing: Box<Hashing>,
     counters: QueueCounters<SteeringDrop>,
@@ -88,7 +92,7 @@ impl Steered {
         own: u16,
         senders: Vec<Option<PacketSender>>,
     ) -> Self {
-        let other = |sender| Other { sender, waiting: Burst::with_limit(BURST_CAPACITY) };
+        let other = |sender| Other { sender: Some(sender), waiting: Burst::with_limit(BURST_CAPACITY) };
         Self {
             queue,
             classifier,
@@ -96,7 +100,8 @@ impl Steered {
             own,
             others: senders.into_iter().map(|sender| sender.map(other)).collect(),
             is_waiting: false,
-            intake: Box::new(Burst::with_limit(BURST_CAPACITY)),
+            has_passed_on: false,
+            intake: Burst::with_limit(BURST_CAPACITY),
             found: Box::new(Found {
                 flows: [const { None }; GROUP],
                 headers: [Headers::default(); GROUP],
@@ -108,9 +113,11 @@ impl Steered {
         }
     }
 
-    /// Finds out where up to [`GROUP`] packets go, of which the first is number `at` of the burst, and marks them.
+    /// Finds out where up to [`GROUP`] packets of what was received go, from number `at` on, and marks them.
     #[inline]
-    fn find_ways(&mut self, packets: &mut [Packet], at: usize) {
+    fn find_ways(&mut self, at: usize) {
+        let end = (at + GROUP).min(self.intake.len());
+        let packets = &mut self.intake[at..end];
         let Found { flows, headers, rules, ways } = &mut *self.found;
         let ways = &mut ways[at..][..packets.len()];
         ways.fill(self.own);
@@ -162,19 +169,20 @@ impl Steered {
 
 impl ReceiveQueue for Steered {
     fn receive(&mut self, burst: &mut Burst) -> usize {
+        self.has_passed_on = false;
         if burst.space() == 0 || self.is_waiting && !self.pass_on_waiting() {
             return 0;
         }
-        let mut intake = std::mem::take(&mut self.intake);
-        *intake = Burst::with_limit(burst.space());
-        self.queue.receive(&mut intake);
-        for at in (0..intake.len()).step_by(GROUP) {
-            let end = (at + GROUP).min(intake.len());
-            self.find_ways(&mut intake[at..end], at);
+        self.intake = Burst::with_limit(burst.space());
+        if self.queue.receive(&mut self.intake) == 0 {
+            return 0;
+        }
+        for at in (0..self.intake.len()).step_by(GROUP) {
+            self.find_ways(at);
         }
         let (mut count, mut bytes) = (0, 0);
         // There is space: no more came in than there was, and nothing waits elsewhere.
-        for (packet, way) in intake.drain().zip(&self.found.ways) {
+        for (packet, way) in self.intake.drain().zip(&self.found.ways) {
             match self.others.get_mut(usize::from(*way)) {
                 Some(Some(other)) => drop(other.waiting.push(packet)),
                 None if *way == DROP => self.counters.drops().count_packet(SteeringDrop::Rule, &packet),
@@ -185,7 +193,7 @@ impl ReceiveQueue for Steered {
                 }
             }
         }
-        self.intake = intake;
+        self.has_passed_on = count == 0;
         self.pass_on_waiting();
         self.counters.count(count, bytes);
         count as usize
@@ -204,6 +212,10 @@ impl ReceiveQueue for Steered {
         self.counters.view().with_drops_of(&self.queue.counters())
     }
 
+    fn has_passed_on(&self) -> bool {
+        self.has_passed_on
+    }
+
     crate::as_inner_queue!(leaves, own_counters);
 }
 
@@ -212,19 +224,16 @@ impl Drop for Steered {
         for other in self.others.iter_mut().flatten() {
             other.send(&self.counters);
             drop_all(&mut other.waiting, &self.counters);
-            // What was sent when the other lane had ended nobody received.
-            if other.sender.is_disconnected() {
-                let counts = other.sender.counters();
-                let lost = counts.sent.get().saturating_sub(counts.received.get());
-                self.counters.drops().count(SteeringDrop::LaneEnded, lost);
-            }
+            let lost = other.sender.take().map_or(0, PacketSender::close);
+            self.counters.drops().count(SteeringDrop::LaneEnded, lost as u64);
         }
     }
 }
 
 /// What the queues of other lanes received for this one.
 pub(super) struct FromOther {
-    receiver: PacketReceiver,
+    /// `Some` until the end.
+    receiver: Option<PacketReceiver>,
     /// As those queues leave them.
     leaves: TransmitOffloads,
     counters: QueueCounters<SteeringDrop>,
@@ -232,14 +241,15 @@ pub(super) struct FromOther {
 
 impl FromOther {
     pub(super) fn new(receiver: PacketReceiver, leaves: TransmitOffloads) -> Self {
-        Self { receiver, leaves, counters: QueueCounters::new() }
+        Self { receiver: Some(receiver), leaves, counters: QueueCounters::new() }
     }
 }
 
 impl ReceiveQueue for FromOther {
     fn receive(&mut self, burst: &mut Burst) -> usize {
+        let Some(receiver) = &mut self.receiver else { return 0 };
         let before = burst.bytes();
-        let count = self.receiver.receive(burst);
+        let count = receiver.receive(burst);
         if count > 0 {
             self.counters.count(count as u64, burst.bytes() - before);
         }
@@ -251,11 +261,16 @@ impl ReceiveQueue for FromOther {
     }
 
     fn event(&mut self) -> Option<BorrowedFd<'_>> {
-        self.receiver.event()
+        self.receiver.as_mut()?.event()
     }
 
     fn status(&self) -> QueueStatus {
-        if self.receiver.is_finished() { QueueStatus::Finished } else { QueueStatus::Running }
+        let is_finished = self.receiver.as_ref().is_none_or(PacketReceiver::is_finished);
+        if is_finished { QueueStatus::Finished } else { QueueStatus::Running }
+    }
+
+    fn is_from_lanes(&self) -> bool {
+        true
     }
 
     fn counters(&self) -> QueueCountersView {
@@ -265,9 +280,7 @@ impl ReceiveQueue for FromOther {
 
 impl Drop for FromOther {
     fn drop(&mut self) {
-        let mut burst = Burst::with_limit(BURST_CAPACITY);
-        while self.receiver.receive(&mut burst) > 0 {
-            drop_all(&mut burst, &self.counters);
-        }
+        let lost = self.receiver.take().map_or(0, PacketReceiver::close);
+        self.counters.drops().count(SteeringDrop::LaneEnded, lost as u64);
     }
 }

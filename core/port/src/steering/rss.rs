@@ -40,7 +40,7 @@ impl Rss {
 
     fn queue(&self, hash: u32) -> Option<u16> {
         let mask = self.table.len().wrapping_sub(1);
-        self.table.get(hash as usize & mask).copied()
+        self.table.get(hash as usize & mask).copied().filter(|queue| usize::from(*queue) < MOST_QUEUES)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 use warmlane_table::IpPrefix;
-use warmlane_wire::IpProtocol;
+use warmlane_wire::{IpProtocol, geneve, vxlan};
 
 use super::MOST_QUEUES;
 use super::headers::{Headers, Mask};
@@ -81,6 +81,14 @@ pub enum RuleError {
         /// The protocol.
         protocol: IpProtocol,
     },
+    /// A network identifier at another port than those where it is looked for.
+    #[error(
+        "network identifiers are looked for in datagrams to ports 4789 and 6081, not to {port}: leave the port out, or the identifier"
+    )]
+    VniPort {
+        /// The port.
+        port: u16,
+    },
     /// A network identifier beyond 24 bits.
     #[error("the network identifier {vni} is too large: it has 24 bits, up to 16777215")]
     Vni {
@@ -123,6 +131,11 @@ impl Rule {
         }
         if let Some(vni) = vni.filter(|vni| *vni >= 1 << 24) {
             return Err(RuleError::Vni { vni });
+        }
+        if let (Some(_), Some(port)) = (vni, self.of.destination_port)
+            && ![vxlan::PORT, geneve::PORT].contains(&port)
+        {
+            return Err(RuleError::VniPort { port });
         }
         match self.action {
             Action::Receive { queue: None, mark: None } => Err(RuleError::Idle),

@@ -350,6 +350,24 @@ fn a_lane_without_space_is_waited_for_and_one_that_ended_is_not() {
     assert_eq!(pool.ledger().outstanding(), 0);
 }
 
+/// Also by rules for protocols that aren't there.
+#[test]
+fn what_is_not_ip_stays_where_it_came_in() {
+    let pool = pool();
+    let hop_by_hop = Match { protocol: Some(IpProtocol(0)), ..Match::default() };
+    let rules = [Rule { of: hop_by_hop, action: Action::Drop }];
+    let steering = Steering::new(&rules, Some(Rss::even(&MICROSOFT_KEY, 2)), 2).unwrap();
+    let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1, 0x08, 0x06], &[0; 28]].concat();
+    let frames = vec![arp, vec![7; 9], Vec::new()];
+    let mut queues = lanes(&pool, vec![frames.clone()], &steering, 2);
+    assert_eq!((receive_all(&mut queues[0]), receive_all(&mut queues[1]).len()), (frames, 0));
+    // A table may name queues that aren't there.
+    let steering =
+        Steering::new(&[], Some(Rss::even(&MICROSOFT_KEY, 2).with_table(&[7, u16::MAX])), 2).unwrap();
+    let frames: Vec<_> = (0..50).map(|number| udp(1, number)).collect();
+    assert_eq!(receive_all(&mut lanes(&pool, vec![frames.clone()], &steering, 2)[0]), frames);
+}
+
 #[test]
 fn without_rules_and_spreading_nothing_is_put_there() {
     let (pool, steering) = (pool(), Steering::new(&[], None, 2).unwrap());
@@ -376,6 +394,7 @@ fn rules_that_can_not_be_say_why() {
         (Match { source_port: Some(1), ..icmp.clone() }, Action::Drop, "has no ports"),
         (Match { vni: Some(1), ..icmp }, Action::Drop, "are in UDP"),
         (Match { vni: Some(1 << 24), ..udp() }, Action::Drop, "24 bits"),
+        (Match { vni: Some(1), destination_port: Some(8472), ..udp() }, Action::Drop, "ports 4789 and 6081"),
     ] {
         let good = Rule { of: udp(), action: queue(1) };
         let error = Steering::new(&[good, Rule { of, action }], None, 2).err().unwrap().to_string();

@@ -165,6 +165,58 @@ fn batched_datagrams_come_one_by_one_whether_they_fit_a_slot_or_not() {
     });
 }
 
+/// Each flow comes to one of them, whole and once, and nothing that was sent here.
+#[test]
+fn several_queues_share_what_comes_in() {
+    in_namespace(|| {
+        pair();
+        let pool = pool();
+        // Through the queueing discipline, where other sockets see what is sent.
+        let config = PacketOptions { bypass_queueing: false, ..config("right") };
+        let mut port = crate::common::complete(packet::open(&config, 3, &pool).unwrap());
+        assert_eq!((port.receive.len(), port.transmit.len()), (3, 3));
+        let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5][..], &[9; 50]].concat();
+        for transmit in &mut port.transmit {
+            send(transmit, &pool, &frame);
+        }
+        let sockets: Vec<UdpSocket> = (0..40).map(|_| socket()).collect();
+        for (number, socket) in (0_u8..).zip(&sockets) {
+            // Super-frames among them, which wait beside the ring.
+            crate::common::set_udp_segment(socket, 1000);
+            for round in 0..3 {
+                socket.send_to(&[number, round].repeat(4_000), "192.0.2.2:6000").unwrap();
+            }
+        }
+        let (mut burst, mut seen) = (Burst::new(), [const { Vec::new() }; 3]);
+        let end = Instant::now() + Duration::from_secs(5);
+        while seen.iter().map(Vec::len).sum::<usize>() < 40 * 3 * 8 {
+            for (queue, seen) in port.receive.iter_mut().zip(&mut seen) {
+                queue.receive(&mut burst);
+                for packet in burst.drain() {
+                    let payload = look(packet.data()).expect("a datagram").payload;
+                    assert_eq!(payload, payload[..2].repeat(500));
+                    seen.push((payload[0], payload[1]));
+                }
+            }
+            assert!(Instant::now() < end, "{seen:?}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(port.receive.iter_mut().all(|queue| queue.receive(&mut burst) == 0), "no more than was sent");
+        for seen in &seen {
+            assert!(seen.len() > 24, "{} of a queue", seen.len());
+            for flow in 0..40 {
+                let rounds: Vec<u8> =
+                    seen.iter().filter(|(of, _)| *of == flow).map(|(_, round)| *round).collect();
+                assert!(
+                    rounds.is_empty() || rounds == [0, 1, 2].map(|round| [round; 8]).concat(),
+                    "{rounds:?}"
+                );
+            }
+        }
+        assert_eq!(pool.ledger().outstanding(), 0);
+    });
+}
+
 #[test]
 fn a_full_ring_is_counted() {
     in_namespace(|| {

@@ -4,7 +4,8 @@ use super::{Endless, pool, run, sink, slow_sink, source, straight};
 use std::sync::Arc;
 use warmlane_lane::{Failure, LaneDrop, Node, PassThrough, Pipeline, Poll, Task};
 use warmlane_mem::{Burst, channel};
-use warmlane_port::{QueueCountersView, QueueStatus, ReceiveQueue, replaceable};
+use warmlane_port::steering::{Action, Match, Rule, Steering};
+use warmlane_port::{Capabilities, Port, QueueCountersView, QueueStatus, ReceiveQueue, replaceable};
 use warmlane_testkit::queues::Source;
 
 #[test]
@@ -245,5 +246,52 @@ fn a_port_comes_and_goes_while_the_lane_runs() {
     drop(replacer);
     assert_eq!(run(&mut pipeline), Ok(()));
     assert_eq!((pipeline.graph().received(), pipeline.graph().sent()), (1_000, 1_000));
+    assert_eq!(pool.ledger().outstanding(), 0);
+}
+
+/// A lane that receives for another one only is not idle, and when both are stopped what is on its way arrives.
+#[test]
+fn what_is_steered_to_another_lane_is_work_and_gets_there() {
+    let pool = pool();
+    let mac = |number: u64| [2, 0, 0, 0, 0, (number % 8) as u8];
+    // The last bursts are all the second lane's.
+    let source = Source::new(&pool, u64::MAX, move |packet, number| {
+        packet.fill(&mac(if number < 192 { number } else { 2 })).expect("fits");
+    });
+    let port = Port {
+        name: "west".to_owned(),
+        driver: "source",
+        capabilities: Capabilities::default(),
+        receive: vec![Box::new(source)],
+        transmit: Vec::new(),
+    };
+    // Of eight kinds one is dropped, one stays, and the others go to the second lane.
+    let rules: Vec<Rule> = (0..8)
+        .map(|number| Rule {
+            of: Match { mac: Some(mac(number)), ..Match::default() },
+            action: match number {
+                0 => Action::Drop,
+                _ => Action::Receive { queue: Some(u16::from(number > 1)), mark: None },
+            },
+        })
+        .collect();
+    let mut queues = port.steered(&Steering::new(&rules, None, 2).expect("good rules")).receive.into_iter();
+    let mut next = || queues.next().expect("one for each lane");
+    let (first, second) = (next(), next());
+    let dropped = first.counters();
+    let ((west, here), (east, there)) = (sink(256, true), sink(256, true));
+    let mut lanes = [Pipeline::new(first, PassThrough, west), Pipeline::new(second, PassThrough, east)];
+    for round in 1..=3 {
+        assert!(matches!(lanes[0].poll(), Poll::Worked(_)));
+        assert_eq!((here.packets(), dropped.drops().total()), (round * 8, round * 8));
+    }
+    (0..3).for_each(|_| assert_eq!(lanes[0].poll(), Poll::Worked(0)));
+    lanes.iter_mut().for_each(Task::stop);
+    let [mut first, mut second] = lanes;
+    run(&mut first).expect("nothing breaks");
+    drop(first);
+    run(&mut second).expect("nothing breaks");
+    assert_eq!((there.packets(), dropped.drops().total()), (3 * 48 + 3 * 64, 3 * 8));
+    drop(second);
     assert_eq!(pool.ledger().outstanding(), 0);
 }
