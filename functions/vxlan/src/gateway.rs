@@ -334,13 +334,24 @@ impl Gateway {
             Learned::Moved => self.counters.moved().add(1),
             Learned::Full => self.counters.not_learned().add(1),
         }
-        let packet = if of.hosts.is_some() {
-            let Some(packet) = self.answer(packet, inside, network, from, now, ways)? else { return Ok(()) };
-            packet
-        } else {
-            packet
-        };
-        let of = &self.networks[network];
+        if of.hosts.is_some() {
+            return self.answer_or_pass_on(packet, inside, network, from, now, ways);
+        }
+        self.pass_on(packet, inside, network, from, now, ways)
+    }
+
+    /// Sends a frame to where its destination is.
+    #[inline(always)]
+    pub(crate) fn pass_on(
+        &mut self,
+        packet: Packet,
+        inside: &InnerFrame,
+        network: usize,
+        from: Place,
+        now: u64,
+        ways: &mut Ways<'_, '_>,
+    ) -> Result<(), Dropped> {
+        let (destination, of) = (inside.destination, &self.networks[network]);
         let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
             (Some(to), _) if to == from => Err(Dropped { reason: Reason::SamePort, packet }),

@@ -188,7 +188,7 @@ impl Stations {
     }
 
     /// Where a station is, if that is known and not too long ago.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, station: Station, now: u64) -> Option<Place> {
         let slot = self.buckets[bucket_of(station)].0.iter().find(|slot| slot.is_of(station))?;
         (!slot.is_old(now, self.age)).then(|| slot.place())

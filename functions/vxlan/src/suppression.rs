@@ -11,11 +11,10 @@ use crate::stations::Place;
 use crate::ways::Ways;
 
 impl Gateway {
-    /// Hears what a frame says of addresses, and answers it if it asks for one whose host is known, and is elsewhere. Gives it back if it is to
-    /// go on.
-    // Most networks leave questions to their hosts, and most frames ask nothing.
+    /// Hears what a frame says of addresses, and answers it if it asks for one whose host is known, and is elsewhere. Others go on.
+    // Most networks leave questions to their hosts.
     #[inline(never)]
-    pub(crate) fn answer(
+    pub(crate) fn answer_or_pass_on(
         &mut self,
         mut packet: Packet,
         inside: &InnerFrame,
@@ -23,24 +22,11 @@ impl Gateway {
         from: Place,
         now: u64,
         ways: &mut Ways<'_, '_>,
-    ) -> Result<Option<Packet>, Dropped> {
-        let of = &mut self.networks[network];
-        let Some(hosts) = &mut of.hosts else { return Ok(Some(packet)) };
-        let Some(heard) = hear(packet.data()) else { return Ok(Some(packet)) };
-        hosts.learn(&heard);
-        // Other tunnel ends answer their hosts themselves.
-        let question =
-            heard.asks.filter(|_| matches!(from, Place::Access(_)) && inside.destination.is_multicast());
-        let Some(question) = question else { return Ok(Some(packet)) };
-        let known = hosts.find(question.target()).filter(|host| {
-            let place = of.stations.find(host.station, now);
-            host.station != inside.source && place.is_some_and(|place| place != from)
-        });
+    ) -> Result<(), Dropped> {
         let mut answer = [0; LONGEST_ANSWER];
-        let Some(Ok(length)) = known.map(|host| question.answer(host, &mut answer)) else {
-            return Ok(Some(packet));
+        let Some(answer) = self.answer(&packet, inside, network, from, now, &mut answer) else {
+            return self.pass_on(packet, inside, network, from, now, ways);
         };
-        let Some(answer) = answer.get(..length) else { return Ok(Some(packet)) };
         // The question becomes the answer.
         let port = packet.port();
         if packet.fill(answer).is_err() {
@@ -48,10 +34,32 @@ impl Gateway {
         }
         packet.set_port(port);
         self.counters.suppressed().add(1);
-        let inside = match InnerFrame::of(packet.data()) {
-            Ok(inside) => inside,
-            Err(reason) => return Err(Dropped { reason, packet }),
-        };
-        self.send(packet, &inside, network, from, ways).map(|()| None)
+        match InnerFrame::of(packet.data()) {
+            Ok(inside) => self.send(packet, &inside, network, from, ways),
+            Err(reason) => Err(Dropped { reason, packet }),
+        }
+    }
+
+    /// The answer to a frame, if it is such a question.
+    fn answer<'a>(
+        &mut self,
+        packet: &Packet,
+        inside: &InnerFrame,
+        network: usize,
+        from: Place,
+        now: u64,
+        answer: &'a mut [u8; LONGEST_ANSWER],
+    ) -> Option<&'a [u8]> {
+        let of = self.networks.get_mut(network)?;
+        let hosts = of.hosts.as_mut()?;
+        let heard = hear(packet.data())?;
+        hosts.learn(&heard);
+        // Other tunnel ends answer their hosts themselves.
+        let is_ours = matches!(from, Place::Access(_)) && inside.destination.is_multicast();
+        let question = heard.asks.filter(|_| is_ours)?;
+        let host = hosts.find(question.target()).filter(|host| host.station != inside.source)?;
+        of.stations.find(host.station, now).filter(|place| *place != from)?;
+        let length = question.answer(host, answer).ok()?;
+        answer.get(..length)
     }
 }
