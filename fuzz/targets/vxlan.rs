@@ -127,6 +127,8 @@ fn network(
         ttl: 64,
         udp_checksum: ipv6,
         inner_checksums: ipv6,
+        neighbour_suppression: false,
+        hosts: Vec::new(),
         age_seconds: 300,
     }
 }
@@ -150,6 +152,9 @@ fn near() -> Gateway {
         here(Geneve, true, (2, Some(VLAN + 3))),
     ];
     networks[0].access.push((2, Some(VLAN)));
+    // Questions of its hosts are answered here, for a station that is known from the start and for those that were heard of.
+    networks[0].neighbour_suppression = true;
+    networks[0].hosts = vec![(IpAddr::from([10, 0, 0, 2]), MacAddress([2, 0, 0, 0, 0, 0xb]))];
     gateway(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS])
 }
 
