@@ -14,7 +14,6 @@ use crate::stage::{PassThrough, Stage};
 use crate::timing::StageTimedCounters;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-use warmlane_counters::Counter;
 use warmlane_mem::{BURST_CAPACITY, Burst};
 use warmlane_port::{TransmitOffloads, software_offload};
 
@@ -176,19 +175,11 @@ impl PipelineBuilder {
                 Input::Queue(queue) => Some(queue.counters()),
                 Input::Channel(_) => None,
             };
-            let received = Counter::new();
-            input_nodes.push(InputNode { name, port, counters, received: received.view() });
-            sources.push(Source {
-                input,
-                node: input_nodes.len() - 1,
-                port,
-                stage,
-                stage_input,
-                waits_for: ways_out.lossless,
-                leads_to: ways_out.all,
-                bursts: 1,
-                received,
-            });
+            let node = (input_nodes.len(), port);
+            let WaysOut { lossless, all } = ways_out;
+            let source = Source::new(input, node, (stage, stage_input), lossless, all);
+            input_nodes.push(InputNode { name, port, counters, received: source.received.view() });
+            sources.push(source);
         }
         for stage in 0..wiring.slots.len() {
             wiring.slots[stage].waits_for = wiring.ways_out(stage).lossless;
@@ -235,6 +226,7 @@ impl PipelineBuilder {
             first: 0,
             idle: 0,
             busy: 0,
+            passed_on: 0,
             is_stopping: false,
         };
         pipeline.set_bursts();

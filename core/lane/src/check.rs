@@ -88,7 +88,7 @@ impl Pipeline {
             Input::Channel(channel) if channel.is_finished() => State::Ended,
             Input::Channel(_) => State::Open,
             Input::Queue(queue) => match queue.status() {
-                QueueStatus::Running | QueueStatus::Vacant if self.is_stopping && !queue.is_from_lanes() => {
+                QueueStatus::Running | QueueStatus::Vacant if self.is_stopping && !source.goes_on => {
                     State::Ended
                 }
                 QueueStatus::Running => State::Open,

@@ -47,9 +47,35 @@ pub(crate) struct Source {
     /// Bursts that a poll takes from it at most, as long as they are full.
     pub(crate) bursts: usize,
     pub(crate) received: Counter,
+    /// When the lane stops, it still brings what other lanes have sent, or passes on what is theirs.
+    pub(crate) goes_on: bool,
 }
 
 impl Source {
+    /// An input that leads to a stage's input, and which node of the graph it is.
+    pub(crate) fn new(
+        input: Input,
+        node: (usize, Option<u16>),
+        to: (usize, usize),
+        waits_for: Vec<u16>,
+        leads_to: Vec<u16>,
+    ) -> Self {
+        let ((node, port), (stage, stage_input)) = (node, to);
+        let received = Counter::new();
+        Self {
+            input,
+            node,
+            port,
+            stage,
+            stage_input,
+            waits_for,
+            leads_to,
+            bursts: 1,
+            received,
+            goes_on: false,
+        }
+    }
+
     /// Whether it has passed packets on to other lanes, and brought none.
     #[inline]
     fn has_passed_on(&self) -> bool {
@@ -105,6 +131,8 @@ pub struct Pipeline {
     pub(crate) idle: u32,
     /// Polls that moved packets since the last check.
     pub(crate) busy: u32,
+    /// Inputs that have brought nothing in this poll, but passed packets on to other lanes.
+    pub(crate) passed_on: usize,
     pub(crate) is_stopping: bool,
 }
 
@@ -238,6 +266,7 @@ impl Pipeline {
     #[inline]
     fn receive(&mut self) -> usize {
         let mut all = 0;
+        self.passed_on = 0;
         let count = self.sources.len();
         self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
         for turn in 0..count {
@@ -249,11 +278,12 @@ impl Pipeline {
                 }
                 let count = match &mut source.input {
                     // A stopped lane takes nothing new in from the world; what other lanes have sent it still carries.
-                    Input::Queue(queue) if self.is_stopping && !queue.is_from_lanes() => 0,
+                    Input::Queue(_) if self.is_stopping && !source.goes_on => 0,
                     Input::Queue(queue) => queue.receive(&mut self.burst),
                     Input::Channel(channel) => channel.receive(&mut self.burst),
                 };
                 if count == 0 {
+                    self.passed_on += usize::from(source.has_passed_on());
                     break;
                 }
                 if let Some(port) = source.port {
@@ -279,6 +309,16 @@ impl Pipeline {
             }
         }
         all
+    }
+
+    /// Looks after queues now and then, though there is no time.
+    #[inline]
+    fn count_busy(&mut self) {
+        self.busy += 1;
+        if self.busy == BUSY_POLLS_PER_CHECK {
+            self.busy = 0;
+            self.check();
+        }
     }
 
     #[cold]
@@ -356,20 +396,16 @@ impl Task for Pipeline {
         let packets = self.receive() + made;
         if packets == 0 {
             // What a stage sent by the clock, and made no packets for.
-            let has_passed_on = !self.is_stopping && self.sources.iter().any(Source::has_passed_on);
-            if self.transmit() + sent == 0 && !has_passed_on {
+            if self.transmit() + sent + self.passed_on == 0 {
                 return self.when_idle();
             }
             self.idle = 0;
+            self.count_busy();
             return Poll::Worked(0);
         }
         self.idle = 0;
         self.transmit();
-        self.busy += 1;
-        if self.busy == BUSY_POLLS_PER_CHECK {
-            self.busy = 0;
-            self.check();
-        }
+        self.count_busy();
         Poll::Worked(packets)
     }
 
@@ -419,6 +455,11 @@ impl Task for Pipeline {
 
     fn stop(&mut self) {
         self.is_stopping = true;
+        for source in self.sources.iter_mut().chain(&mut self.vacant) {
+            if let Input::Queue(queue) = &mut source.input {
+                source.goes_on = queue.stop();
+            }
+        }
         for slot in &mut self.slots {
             slot.stage.stop();
         }

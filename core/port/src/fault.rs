@@ -205,7 +205,7 @@ impl ReceiveQueue for Faulty {
         self.counters.view().with_drops_of(&self.queue.counters())
     }
 
-    crate::as_inner_queue!(leaves, has_passed_on, is_from_lanes, own_counters);
+    crate::as_inner_queue!(leaves, has_passed_on, stop, own_counters);
 }
 
 #[cfg(test)]

@@ -19,7 +19,11 @@ macro_rules! as_inner_queue {
         }
     };
     (@has_passed_on) => { $crate::as_inner_queue!(@method has_passed_on -> bool); };
-    (@is_from_lanes) => { $crate::as_inner_queue!(@method is_from_lanes -> bool); };
+    (@stop) => {
+        fn stop(&mut self) -> bool {
+            self.queue.stop()
+        }
+    };
     (@status) => { $crate::as_inner_queue!(@method status -> $crate::QueueStatus); };
     (@counters) => { $crate::as_inner_queue!(@method counters -> $crate::QueueCountersView); };
     (@own_counters) => { $crate::as_inner_queue!(@method own_counters -> Vec<Box<dyn $crate::Source>>); };

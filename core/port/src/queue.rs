@@ -83,8 +83,9 @@ pub trait ReceiveQueue: Send {
         false
     }
 
-    /// Whether it brings what other lanes of this program have received. A lane that stops still takes that.
-    fn is_from_lanes(&self) -> bool {
+    /// Take nothing new in from the world: the lane stops. Says whether there may be something else to bring or to pass on, from or to other
+    /// lanes of this program. Then the queue is received from until it has [finished](QueueStatus::Finished).
+    fn stop(&mut self) -> bool {
         false
     }
 

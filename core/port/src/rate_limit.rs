@@ -60,7 +60,7 @@ impl ReceiveQueue for Limited {
         self.counters.view().with_drops_of(&self.queue.counters())
     }
 
-    crate::as_inner_queue!(leaves, event, status, has_passed_on, is_from_lanes, own_counters);
+    crate::as_inner_queue!(leaves, event, status, has_passed_on, stop, own_counters);
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use warmlane_sys::clock;
 use warmlane_wire::{LinkLayer, ethernet};
 
 use crate::gateway::{Gateway, key};
+use crate::hosts::hear;
 use crate::network::Network;
 use crate::stations::{Place, Station, at};
 use crate::tags::vlan_of;
@@ -19,6 +20,8 @@ struct Member {
     from: Place,
     destination: Station,
     source: Station,
+    /// Where its frame begins in the packet.
+    begin: usize,
 }
 
 impl Gateway {
@@ -39,7 +42,7 @@ impl Gateway {
         };
         let header: &[u8; ethernet::HEADER_LENGTH] = data.get(begin..)?.first_chunk()?;
         let (destination, source) = Station::both(header);
-        Some(Member { network, from, destination, source })
+        Some(Member { network, from, destination, source, begin })
     }
 
     /// Notes to which network a frame belongs, where it is from, and where its destination is.
@@ -52,9 +55,16 @@ impl Gateway {
         explanation.note("network", network.config.identifier);
         explanation.note("from", Named(network, member.from));
         explanation.note("station", member.destination);
-        if member.destination.is_multicast() {
+        let now = at(clock::cycles());
+        let heard = packet.data().get(member.begin..).and_then(hear);
+        let answered = heard.and_then(|heard| {
+            network.host_to_answer_for(&heard, member.destination, member.source, member.from, now)
+        });
+        if let Some((_, host)) = answered {
+            explanation.note("way", format!("back: answered in the name of {}", host.station));
+        } else if member.destination.is_multicast() {
             explanation.note("way", "to everybody else: the address is a group's");
-        } else if let Some(to) = network.stations.find(member.destination, at(clock::cycles())) {
+        } else if let Some(to) = network.stations.find(member.destination, now) {
             explanation.note("way", Named(network, to));
         } else {
             explanation.note("way", "to everybody else: nobody knows where it is");

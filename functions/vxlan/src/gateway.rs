@@ -328,14 +328,16 @@ impl Gateway {
         if inside.is_from(of.config.local) {
             return Err(Dropped { reason: Reason::Recursion, packet });
         }
-        match of.stations.learn(source, from, now) {
+        let learned = of.stations.learn(source, from, now);
+        match learned {
             Learned::Known => {}
             Learned::New => self.counters.learned().add(1),
             Learned::Moved => self.counters.moved().add(1),
             Learned::Full => self.counters.not_learned().add(1),
         }
         if of.hosts.is_some() {
-            return self.answer_or_pass_on(packet, inside, network, from, now, ways);
+            let is_known = learned == Learned::Known;
+            return self.answer_or_pass_on(packet, inside, network, from, is_known, now, ways);
         }
         self.pass_on(packet, inside, network, from, now, ways)
     }

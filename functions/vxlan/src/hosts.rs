@@ -13,6 +13,7 @@ use warmlane_wire::{
     neighbour,
 };
 
+use crate::directory::Directory;
 use crate::stations::Station;
 
 /// Bytes of the longest answer: a neighbour advertisement.
@@ -26,13 +27,24 @@ pub(crate) struct Host {
     /// It says that it is a router. Whoever answers in its name says so, too: else hosts would use it as one no more (RFC 4861 section
     /// 7.2.5).
     is_router: bool,
+    /// Its word goes before what others have said (RFC 4861's override flag); that of a proxy doesn't.
+    replaces: bool,
 }
 
 /// What a frame says or asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard {
-    has: Option<(IpAddr, Host)>,
+    says: Option<(IpAddr, Word)>,
     pub(crate) asks: Option<Question>,
+}
+
+/// What is said of an address.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    /// It is the sender's.
+    Is(Host),
+    /// It is somebody's for whom the sender speaks. That is not believed, and neither is what was known before.
+    Doubtful,
 }
 
 /// Who has an address?
@@ -73,7 +85,7 @@ impl Question {
                     target_link_layer: Some(mac),
                     router: host.is_router,
                     solicited,
-                    replace: true,
+                    replace: host.replaces,
                 };
                 Frame::new().ethernet(receiver, mac).ipv6(fields).neighbour(message).write(to)
             }
@@ -87,19 +99,22 @@ const ALL_NODES: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0
 /// What an untagged frame says, if it is of ARP or neighbour discovery and right.
 pub(crate) fn hear(frame: &[u8]) -> Option<Heard> {
     let link = LinkLayer::parse(frame).ok()?;
+    // Tags inside a network tell other networks apart, of which nothing is known here.
+    if link.outer.is_some() {
+        return None;
+    }
     let sender = link.header.source();
     match link.ethertype {
         EtherType::ARP => {
             let arp = ArpPacket::parse(link.payload).ok()?;
-            // Nobody speaks for somebody else.
-            if arp.sender_mac != sender {
-                return None;
-            }
-            let host = Host { station: sender.into(), is_router: false };
-            let has = (!arp.sender_ip.is_unspecified()).then_some((arp.sender_ip.into(), host));
+            let host = Host { station: sender.into(), is_router: false, replaces: true };
+            let word = if arp.sender_mac == sender { Word::Is(host) } else { Word::Doubtful };
+            let says = (!arp.sender_ip.is_unspecified()).then_some((arp.sender_ip.into(), word));
             // Who asks for its own address tells others of it (RFC 5227 section 3).
-            let is_question = arp.operation == ArpOperation::Request && arp.sender_ip != arp.target_ip;
-            Some(Heard { has, asks: is_question.then_some(Question::Arp(arp)) })
+            let is_question = arp.operation == ArpOperation::Request
+                && arp.sender_ip != arp.target_ip
+                && arp.sender_mac == sender;
+            Some(Heard { says, asks: is_question.then_some(Question::Arp(arp)) })
         }
         EtherType::IPV6 => {
             let (header, payload) = link.payload.split_first_chunk::<{ ipv6::HEADER_LENGTH }>()?;
@@ -111,12 +126,13 @@ pub(crate) fn hear(frame: &[u8]) -> Option<Heard> {
             Some(match NeighbourMessage::parse(header, message).ok()? {
                 NeighbourMessage::Solicitation { target, .. } => {
                     let question = Question::Neighbour { source: header.source(), mac: sender, target };
-                    Heard { has: None, asks: Some(question) }
+                    Heard { says: None, asks: Some(question) }
                 }
-                NeighbourMessage::Advertisement { target, target_link_layer, router, .. } => {
-                    let host = Host { station: sender.into(), is_router: router };
+                NeighbourMessage::Advertisement { target, target_link_layer, router, replace, .. } => {
+                    let host = Host { station: sender.into(), is_router: router, replaces: replace };
                     let is_its_own = target_link_layer.is_none_or(|mac| mac == sender);
-                    Heard { has: is_its_own.then_some((target.into(), host)), asks: None }
+                    let word = if is_its_own { Word::Is(host) } else { Word::Doubtful };
+                    Heard { says: Some((target.into(), word)), asks: None }
                 }
             })
         }
@@ -131,8 +147,8 @@ struct Slot {
     address: u128,
     /// `None` of a slot that is free.
     host: Option<Host>,
-    /// Nothing that is heard changes it.
-    is_static: bool,
+    /// When its host said so last.
+    heard: u64,
 }
 
 const WAYS: usize = 4;
@@ -140,7 +156,12 @@ const BUCKETS: usize = 1 << 12;
 
 /// Whose addresses are.
 pub(crate) struct Hosts {
+    /// Those that are known beforehand, whatever is heard; the numbers are of `known`.
+    known_addresses: Directory<u128>,
+    known: Box<[Host]>,
     buckets: Box<[[Slot; WAYS]]>,
+    /// Cycles after which what was not said again is forgotten.
+    age: u64,
     /// Which slot of a full bucket is next to go.
     turn: usize,
     /// Whether what is heard is kept.
@@ -148,46 +169,65 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Those that are known beforehand are whatever is heard. They may be routers.
-    pub(crate) fn new(known: &[(IpAddr, MacAddress)]) -> Self {
-        let free = Slot { address: 0, host: None, is_static: false };
-        let mut hosts = Self { buckets: vec![[free; WAYS]; BUCKETS].into(), turn: 0, learns: true };
-        for (address, mac) in known {
-            hosts.set(*address, Host { station: (*mac).into(), is_router: true }, true);
+    /// Those that are known beforehand may be routers.
+    pub(crate) fn new(known: &[(IpAddr, MacAddress)], age: u64) -> Self {
+        let free = Slot { address: 0, host: None, heard: 0 };
+        let numbered = (0..u16::MAX).zip(known).map(|(number, (address, _))| (bits(*address), number));
+        let host = |(_, mac): &(IpAddr, MacAddress)| Host {
+            station: (*mac).into(),
+            is_router: true,
+            replaces: true,
+        };
+        Self {
+            known_addresses: Directory::new(numbered),
+            known: known.iter().map(host).collect(),
+            buckets: vec![[free; WAYS]; BUCKETS].into(),
+            age,
+            turn: 0,
+            learns: true,
         }
-        hosts
     }
 
-    /// Learns what a host says of itself.
-    pub(crate) fn learn(&mut self, heard: &Heard) {
-        if let Some((address, host)) = heard.has
-            && self.learns
-        {
-            self.set(address, host, false);
-        }
-    }
-
-    fn set(&mut self, address: IpAddr, host: Host, is_static: bool) {
+    /// Learns what a host says. Says whether it was known, or is of no account: then others need not hear it.
+    pub(crate) fn learn(&mut self, heard: &Heard, now: u64) -> bool {
+        let Some((address, word)) = heard.says else { return true };
+        let before = self.find(address, now);
         let address = bits(address);
-        self.turn = (self.turn + 1) % WAYS;
-        let turn = self.turn;
-        let Some(bucket) = self.buckets.get_mut(bucket_of(address)) else { return };
+        if self.known_addresses.get(address).is_some() {
+            return true;
+        }
+        match (word, before) {
+            (Word::Doubtful, _) => self.set(address, None, now),
+            (Word::Is(host), Some(before)) if before.station != host.station && !host.replaces => {}
+            (Word::Is(host), _) => self.set(address, Some(host), now),
+        }
+        matches!((word, before), (Word::Is(host), Some(before)) if host == before)
+    }
+
+    fn set(&mut self, address: u128, host: Option<Host>, now: u64) {
+        let Some(bucket) = self.buckets.get_mut(bucket_of(address)).filter(|_| self.learns) else { return };
         let at = |wanted: &dyn Fn(&Slot) -> bool| bucket.iter().position(wanted);
-        let place = at(&|slot| slot.host.is_some() && slot.address == address)
-            .or_else(|| at(&|slot| slot.host.is_none()))
-            .or_else(|| (turn..WAYS).chain(0..turn).find(|place| !bucket[*place].is_static));
-        if let Some(place) = place
-            && (is_static || !bucket[place].is_static)
-        {
-            bucket[place] = Slot { address, host: Some(host), is_static };
+        let own = at(&|slot| slot.host.is_some() && slot.address == address);
+        let place = match host {
+            None => own,
+            Some(_) => own.or_else(|| at(&|slot| slot.host.is_none())).or_else(|| {
+                self.turn = (self.turn + 1) % WAYS;
+                Some(self.turn)
+            }),
+        };
+        if let Some(place) = place {
+            bucket[place] = Slot { address, host, heard: now };
         }
     }
 
-    /// Whose an address is.
-    pub(crate) fn find(&self, address: IpAddr) -> Option<Host> {
+    /// Whose an address is, if that was said not too long ago.
+    pub(crate) fn find(&self, address: IpAddr, now: u64) -> Option<Host> {
         let address = bits(address);
-        let bucket = self.buckets.get(bucket_of(address))?;
-        bucket.iter().find(|slot| slot.address == address)?.host
+        if let Some(number) = self.known_addresses.get(address) {
+            return self.known.get(usize::from(number)).copied();
+        }
+        let slot = self.buckets.get(bucket_of(address))?.iter().find(|slot| slot.address == address)?;
+        slot.host.filter(|_| now.saturating_sub(slot.heard) <= self.age)
     }
 }
 

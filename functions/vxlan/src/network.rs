@@ -47,7 +47,8 @@ fn around(network: &OverlayConfig, remote: IpAddr) -> AroundFrame {
 impl Network {
     pub(crate) fn new(config: OverlayConfig, ports: &[PortFacts], clock: &Clock) -> Self {
         let nanoseconds = u64::from(config.age_seconds).saturating_mul(1_000_000_000);
-        let mut stations = Stations::new(clock.cycles_for(nanoseconds));
+        let age = clock.cycles_for(nanoseconds);
+        let mut stations = Stations::new(age);
         for (mac, remote) in &config.stations {
             // The configuration has fewer than a bucket holds, or they collide; then they are learned.
             stations.set((*mac).into(), Place::Remote(*remote as u16));
@@ -63,7 +64,7 @@ impl Network {
         });
         Self {
             stations,
-            hosts: config.neighbour_suppression.then(|| Hosts::new(&config.hosts)),
+            hosts: config.neighbour_suppression.then(|| Hosts::new(&config.hosts, age)),
             remotes_ipv4: Directory::new(ipv4),
             remotes_ipv6: Directory::new(ipv6),
             encapsulations: config

@@ -4,27 +4,40 @@ use warmlane_mem::Packet;
 
 use crate::dropped::Dropped;
 use crate::gateway::Gateway;
-use crate::hosts::{LONGEST_ANSWER, hear};
+use crate::hosts::{Heard, Host, LONGEST_ANSWER, Question, hear};
 use crate::inner_frame::InnerFrame;
+use crate::network::Network;
 use crate::reason::Reason;
-use crate::stations::Place;
+use crate::stations::{Place, Station};
 use crate::ways::Ways;
 
 impl Gateway {
-    /// Hears what a frame says of addresses, and answers it if it asks for one whose host is known, and is elsewhere. Others go on.
+    /// Hears what a frame says of addresses, and answers it if it asks for one whose host is known, and is elsewhere. Others go on, and so do those
+    /// that tell something new: of where their sender is (`is_known` says whether that was known) or of its address. Other tunnel ends have
+    /// to hear that, too, as nobody else tells them.
     // Most networks leave questions to their hosts.
     #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "those of `pass_on`, and what was learned before")]
     pub(crate) fn answer_or_pass_on(
         &mut self,
         mut packet: Packet,
         inside: &InnerFrame,
         network: usize,
         from: Place,
+        is_known: bool,
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Dropped> {
         let mut answer = [0; LONGEST_ANSWER];
-        let Some(answer) = self.answer(&packet, inside, network, from, now, &mut answer) else {
+        let of = &mut self.networks[network];
+        let heard = of.hosts.as_mut().and_then(|hosts| {
+            let heard = hear(packet.data())?;
+            (hosts.learn(&heard, now) && is_known).then_some(heard)
+        });
+        let host = heard
+            .and_then(|heard| of.host_to_answer_for(&heard, inside.destination, inside.source, from, now));
+        let written = host.map(|(question, host)| question.answer(host, &mut answer));
+        let Some(answer) = written.and_then(|written| answer.get(..written.ok()?)) else {
             return self.pass_on(packet, inside, network, from, now, ways);
         };
         // The question becomes the answer.
@@ -39,27 +52,24 @@ impl Gateway {
             Err(reason) => Err(Dropped { reason, packet }),
         }
     }
+}
 
-    /// The answer to a frame, if it is such a question.
-    fn answer<'a>(
-        &mut self,
-        packet: &Packet,
-        inside: &InnerFrame,
-        network: usize,
+impl Network {
+    /// The host in whose name a question from there is answered, if it is one for everybody, of a host of our own, for an address whose host is
+    /// known and elsewhere.
+    pub(crate) fn host_to_answer_for(
+        &self,
+        heard: &Heard,
+        destination: Station,
+        asker: Station,
         from: Place,
         now: u64,
-        answer: &'a mut [u8; LONGEST_ANSWER],
-    ) -> Option<&'a [u8]> {
-        let of = self.networks.get_mut(network)?;
-        let hosts = of.hosts.as_mut()?;
-        let heard = hear(packet.data())?;
-        hosts.learn(&heard);
+    ) -> Option<(Question, Host)> {
         // Other tunnel ends answer their hosts themselves.
-        let is_ours = matches!(from, Place::Access(_)) && inside.destination.is_multicast();
+        let is_ours = matches!(from, Place::Access(_)) && destination.is_multicast();
         let question = heard.asks.filter(|_| is_ours)?;
-        let host = hosts.find(question.target()).filter(|host| host.station != inside.source)?;
-        of.stations.find(host.station, now).filter(|place| *place != from)?;
-        let length = question.answer(host, answer).ok()?;
-        answer.get(..length)
+        let host = self.hosts.as_ref()?.find(question.target(), now).filter(|host| host.station != asker)?;
+        self.stations.find(host.station, now).filter(|place| *place != from)?;
+        Some((question, host))
     }
 }

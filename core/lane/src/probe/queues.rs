@@ -42,7 +42,7 @@ impl ReceiveQueue for ProbedReceive {
         Some(self)
     }
 
-    as_inner_queue!(leaves, event, status, has_passed_on, is_from_lanes, counters, own_counters);
+    as_inner_queue!(leaves, event, status, has_passed_on, stop, counters, own_counters);
 }
 
 /// In front of a transmit queue.

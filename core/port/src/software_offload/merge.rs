@@ -352,7 +352,7 @@ impl ReceiveQueue for MergedReceive {
         self.queue.leaves().or(MERGED)
     }
 
-    crate::as_inner_queue!(event, status, has_passed_on, is_from_lanes, counters);
+    crate::as_inner_queue!(event, status, has_passed_on, stop, counters);
 
     fn own_counters(&self) -> Vec<Box<dyn Source>> {
         let own: Box<dyn Source> = Box::new(self.counters.view());

@@ -113,5 +113,5 @@ impl ReceiveQueue for OnReceive {
         self.queue.counters().with_drops_of(&self.counters.view())
     }
 
-    crate::as_inner_queue!(has_passed_on, is_from_lanes, own_counters);
+    crate::as_inner_queue!(has_passed_on, stop, own_counters);
 }

@@ -76,6 +76,8 @@ pub(super) struct Steered {
     /// By queue; `None` for this one.
     others: Box<[Option<Other>]>,
     is_waiting: bool,
+    /// Nothing is received any more.
+    is_stopped: bool,
     /// The last call of `receive` had packets, none of which was for this lane.
     has_passed_on: bool,
     intake: Burst,
@@ -100,6 +102,7 @@ impl Steered {
             own,
             others: senders.into_iter().map(|sender| sender.map(other)).collect(),
             is_waiting: false,
+            is_stopped: false,
             has_passed_on: false,
             intake: Burst::with_limit(BURST_CAPACITY),
             found: Box::new(Found {
@@ -170,7 +173,7 @@ impl Steered {
 impl ReceiveQueue for Steered {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         self.has_passed_on = false;
-        if burst.space() == 0 || self.is_waiting && !self.pass_on_waiting() {
+        if burst.space() == 0 || self.is_waiting && !self.pass_on_waiting() || self.is_stopped {
             return 0;
         }
         self.intake = Burst::with_limit(burst.space());
@@ -205,7 +208,11 @@ impl ReceiveQueue for Steered {
     }
 
     fn status(&self) -> QueueStatus {
-        if self.is_waiting { QueueStatus::Running } else { self.queue.status() }
+        match (self.is_waiting, self.is_stopped) {
+            (true, _) => QueueStatus::Running,
+            (false, true) => QueueStatus::Finished,
+            (false, false) => self.queue.status(),
+        }
     }
 
     fn counters(&self) -> QueueCountersView {
@@ -214,6 +221,11 @@ impl ReceiveQueue for Steered {
 
     fn has_passed_on(&self) -> bool {
         self.has_passed_on
+    }
+
+    fn stop(&mut self) -> bool {
+        self.is_stopped = true;
+        self.is_waiting
     }
 
     crate::as_inner_queue!(leaves, own_counters);
@@ -269,7 +281,7 @@ impl ReceiveQueue for FromOther {
         if is_finished { QueueStatus::Finished } else { QueueStatus::Running }
     }
 
-    fn is_from_lanes(&self) -> bool {
+    fn stop(&mut self) -> bool {
         true
     }
 

@@ -6,6 +6,8 @@ use warmlane_wire::arp::ArpPacket;
 use warmlane_wire::neighbour::{self, NeighbourMessage};
 
 use super::*;
+use crate::hosts::{Hosts, LONGEST_ANSWER, hear};
+use crate::stations::Station;
 
 const ROUTER: MacAddress = MacAddress([2, 0, 0, 0, 0, 0xcc]);
 
@@ -100,7 +102,10 @@ fn a_host_behind_a_tunnel_is_asked_for_once() {
     assert_eq!(bench.pass(1, &unicast)[0].len(), 1);
     // In a VLAN the answer has its tag.
     let tagged = Frame::new().ethernet(MacAddress::BROADCAST, ROUTER).vlan(VlanTag::customer(7));
-    let came = bench.pass(2, &tagged.arp(ArpPacket::request(ROUTER, ip(9), ip(2))).to_vec().unwrap());
+    let tagged = tagged.arp(ArpPacket::request(ROUTER, ip(9), ip(2))).to_vec().unwrap();
+    // The first one tells the others where its sender is.
+    assert_eq!(bench.pass(2, &tagged)[0].len(), 2);
+    let came = bench.pass(2, &tagged);
     assert_eq!((came[0].len(), came[2].len(), came[3].len()), (0, 0, 1));
     assert_eq!(came[3][0][12..16], [0x81, 0, 0, 7]);
 }
@@ -118,9 +123,83 @@ fn hosts_that_move_or_are_on_the_same_port_answer_themselves() {
     assert_answer(bench.pass(1, &request(A, 1, 2)), &arp(A, B, reply(B)));
     bench.pass(0, &tunnelled(&arp(MacAddress::BROADCAST, ROUTER, says(ROUTER, 2))));
     assert_answer(bench.pass(1, &request(A, 1, 2)), &arp(A, ROUTER, reply(ROUTER)));
-    // Nobody speaks for another one.
+    // Nobody speaks for another one, and who is spoken for is asked again.
     bench.pass(0, &tunnelled(&arp(MacAddress::BROADCAST, B, says(ROUTER, 3))));
     assert_flooded(&bench.pass(1, &request(A, 1, 3)));
+    let virtual_mac = MacAddress([0, 0, 0x5e, 0, 1, 9]);
+    bench.pass(0, &tunnelled(&arp(MacAddress::BROADCAST, ROUTER, says(virtual_mac, 2))));
+    assert_flooded(&bench.pass(1, &request(A, 1, 2)));
+}
+
+/// Other tunnel ends learn from nothing else where it is.
+#[test]
+fn a_host_that_has_moved_is_heard_by_all() {
+    let mut bench = bench();
+    let reply = ArpPacket::request(A, ip(1), ip(2)).reply(B);
+    bench.pass(1, &request(A, 1, 3));
+    bench.pass(0, &tunnelled(&arp(A, B, reply)));
+    bench.pass(0, &tunnelled(&request(A, 1, 9)));
+    // A was behind the tunnel end, and is back.
+    assert_flooded(&bench.pass(1, &request(A, 1, 2)));
+    assert_answer(bench.pass(1, &request(A, 1, 2)), &arp(A, B, reply));
+    // Its address is another one now.
+    assert_flooded(&bench.pass(1, &request(A, 7, 2)));
+    assert_answer(bench.pass(1, &request(A, 7, 2)), &arp(A, B, ArpPacket::request(A, ip(7), ip(2)).reply(B)));
+}
+
+/// What is in another VLAN inside is none of ours.
+#[test]
+fn tags_inside_are_other_networks() {
+    let mut bench = bench();
+    let reply = ArpPacket::request(A, ip(1), ip(2)).reply(B);
+    bench.pass(1, &request(A, 1, 3));
+    bench.pass(0, &tunnelled(&arp(A, B, reply)));
+    let inner = Frame::new().ethernet(MacAddress::BROADCAST, A).vlan(VlanTag::customer(10));
+    let inner = inner.arp(ArpPacket::request(A, ip(1), ip(2))).to_vec().unwrap();
+    bench.pass(1, &inner);
+    assert_eq!(bench.counters.suppressed(), 0);
+}
+
+/// A host that has given up its address is not spoken for, though its frames still come.
+#[test]
+fn an_address_that_is_not_claimed_again_is_forgotten() {
+    let host = (IpAddr::from(ip(2)), Station::from(B));
+    let mut hosts = Hosts::new(&[(ip(9).into(), ROUTER)], 100);
+    let claim = hear(&arp(A, B, ArpPacket::request(A, ip(1), ip(2)).reply(B))).unwrap();
+    assert!(!hosts.learn(&claim, 10), "it is new");
+    assert!(hosts.learn(&claim, 20), "it is known");
+    assert_eq!(hosts.find(host.0, 120).map(|host| host.station), Some(host.1));
+    assert_eq!(hosts.find(host.0, 121), None, "it was claimed at 20");
+    assert!(hosts.find(ip(9).into(), 1_000_000).is_some());
+}
+
+/// What a proxy says (override flag not set) counts only where nothing else was said, and is not said louder than it was.
+#[test]
+fn a_proxy_does_not_displace_a_host() {
+    let mut hosts = Hosts::new(&[], 100);
+    let says = |from, replace| {
+        let target = ipv6(2);
+        let message = NeighbourMessage::Advertisement {
+            target,
+            target_link_layer: Some(from),
+            router: false,
+            solicited: false,
+            replace,
+        };
+        hear(&neighbour(A, from, (target, ipv6(1)), message)).unwrap()
+    };
+    hosts.learn(&says(ROUTER, false), 1);
+    hosts.learn(&says(B, true), 2);
+    hosts.learn(&says(ROUTER, false), 3);
+    assert_eq!(hosts.find(ipv6(2).into(), 4).map(|host| host.station), Some(Station::from(B)));
+    let question = hear(&solicitation(ipv6(1), ipv6(2))).unwrap().asks.unwrap();
+    let mut hosts = Hosts::new(&[], 100);
+    hosts.learn(&says(ROUTER, false), 1);
+    let mut answer = [0; LONGEST_ANSWER];
+    question.answer(hosts.find(ipv6(2).into(), 1).unwrap(), &mut answer).unwrap();
+    let packet = ipv6::check(&answer[14..]).unwrap();
+    let message = NeighbourMessage::parse(packet.header, packet.payload).unwrap();
+    assert!(matches!(message, NeighbourMessage::Advertisement { replace: false, .. }), "{message:?}");
 }
 
 #[test]
@@ -157,6 +236,7 @@ fn known_hosts_need_not_say_anything() {
     network.neighbour_suppression = true;
     let mut bench = Bench::new(network);
     let reply = ArpPacket::request(A, ip(1), ip(2)).reply(B);
+    assert_flooded(&bench.pass(1, &request(A, 1, 2)));
     assert_answer(bench.pass(1, &request(A, 1, 2)), &arp(A, B, reply));
     // Whatever others say.
     bench.pass(0, &tunnelled(&arp(MacAddress::BROADCAST, ROUTER, ArpPacket::request(ROUTER, ip(2), ip(2)))));

@@ -215,6 +215,14 @@ pub enum ConfigProblem {
         /// The local one.
         local: IpAddr,
     },
+    /// An address of a station in a network that leaves questions to its hosts.
+    #[error(
+        "{address} is of no use without `neighbour-suppression = true`: set that for the network, or leave the address out"
+    )]
+    AddressWithoutSuppression {
+        /// The address.
+        address: IpAddr,
+    },
     /// A station behind an unknown tunnel end.
     #[error("{address} is none of the network's `remotes`: add it to them")]
     NoRemote {

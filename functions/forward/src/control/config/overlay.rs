@@ -184,10 +184,19 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         let unknown = || station.remote.fault(ConfigProblem::NoRemote { address: *station.remote });
         Ok((*station.mac, number.ok_or_else(unknown)?))
     });
-    let hosts = entry
-        .stations
-        .iter()
-        .flat_map(|station| station.addresses.iter().map(|address| (address.0, *station.mac)));
+    let mut hosts: Vec<(IpAddr, MacAddress)> = Vec::new();
+    for station in &entry.stations {
+        for given in &station.addresses {
+            let address = given.0;
+            if !entry.neighbour_suppression {
+                return Err(given.fault(ConfigProblem::AddressWithoutSuppression { address }));
+            }
+            if hosts.iter().any(|(other, _)| *other == address) {
+                return Err(given.fault(ConfigProblem::DuplicateAddress { address }));
+            }
+            hosts.push((address, *station.mac));
+        }
+    }
     let overhead = u32::from(OVERHEAD) + if local.is_ipv6() { 20 } else { 0 };
     Ok(OverlayConfig {
         protocol,
@@ -204,7 +213,7 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         udp_checksum: entry.udp_checksum.unwrap_or(local.is_ipv6()),
         inner_checksums: entry.inner_checksums,
         neighbour_suppression: entry.neighbour_suppression,
-        hosts: hosts.collect(),
+        hosts,
         // As bridges do (IEEE 802.1Q table 8-6).
         age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
     })
@@ -255,6 +264,13 @@ mod tests {
         assert!(matches!(fault.problem, ConfigProblem::NotOurs { .. }), "{fault:?}");
     }
 
+    const HOST: &str =
+        r#"stations = [{ mac = "02:00:00:00:00:09", remote = "192.0.2.2", addresses = ["10.0.0.1"] }]"#;
+    const SAME_HOST: &str = r#"
+        neighbour-suppression = true
+        stations = [{ mac = "02:00:00:00:00:09", remote = "192.0.2.2", addresses = ["10.0.0.1", "10.0.0.1"] }]
+        "#;
+
     #[test]
     fn protocols_share_identifiers_but_no_tunnel_end() {
         let check = |networks: &[(&str, u32, &str)]| {
@@ -284,6 +300,11 @@ mod tests {
             ),
             ([("geneve", 5, ""), ("geneve", 5, "")], "there are two [[geneve]] networks with VNI 5"),
             ([("vxlan", 5, ""), ("vxlan", 5, "")], "there are two [[vxlan]] networks with VNI 5"),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, HOST)],
+                "10.0.0.1 is of no use without `neighbour-suppression = true`",
+            ),
+            ([("geneve", 5, ""), ("vxlan", 6, SAME_HOST)], "address 10.0.0.1 is given twice"),
         ] {
             let error = check(&networks).unwrap_err();
             assert!(error.contains(text), "{error}");
