@@ -324,25 +324,17 @@ impl Gateway {
         if destination.is_reserved_group() {
             return Err(Dropped { reason: Reason::LinkLocal, packet });
         }
-        let of = &mut self.networks[network];
+        let of = &self.networks[network];
         if inside.is_from(of.config.local) {
             return Err(Dropped { reason: Reason::Recursion, packet });
         }
-        let learned = of.stations.learn(source, from, now);
-        match learned {
-            Learned::Known => {}
-            Learned::New => self.counters.learned().add(1),
-            Learned::Moved => self.counters.moved().add(1),
-            Learned::Full => self.counters.not_learned().add(1),
-        }
         if of.hosts.is_some() {
-            let is_known = learned == Learned::Known;
-            return self.answer_or_pass_on(packet, inside, network, from, is_known, now, ways);
+            return self.answer_or_pass_on(packet, inside, network, from, now, ways);
         }
         self.pass_on(packet, inside, network, from, now, ways)
     }
 
-    /// Sends a frame to where its destination is.
+    /// The same for a frame that may be passed on.
     #[inline(always)]
     pub(crate) fn pass_on(
         &mut self,
@@ -353,7 +345,14 @@ impl Gateway {
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Dropped> {
-        let (destination, of) = (inside.destination, &self.networks[network]);
+        let InnerFrame { destination, source, .. } = *inside;
+        let of = &mut self.networks[network];
+        match of.stations.learn(source, from, now) {
+            Learned::Known => {}
+            Learned::New => self.counters.learned().add(1),
+            Learned::Moved => self.counters.moved().add(1),
+            Learned::Full => self.counters.not_learned().add(1),
+        }
         let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
             (Some(to), _) if to == from => Err(Dropped { reason: Reason::SamePort, packet }),

@@ -12,34 +12,35 @@ use crate::stations::{Place, Station};
 use crate::ways::Ways;
 
 impl Gateway {
-    /// Hears what a frame says of addresses, and answers it if it asks for one whose host is known, and is elsewhere. Others go on, and so do those
-    /// that tell something new: of where their sender is (`is_known` says whether that was known) or of its address. Other tunnel ends have
-    /// to hear that, too, as nobody else tells them.
+    /// Hears what a frame says of addresses. If it asks for one whose host is known and elsewhere, it becomes the answer. Others are passed on, and
+    /// so are those that tell something new: of where their sender is, or of its address. Other tunnel ends have to hear that, too, as
+    /// nobody else tells them.
     // Most networks leave questions to their hosts.
     #[inline(never)]
-    #[expect(clippy::too_many_arguments, reason = "those of `pass_on`, and what was learned before")]
     pub(crate) fn answer_or_pass_on(
         &mut self,
         mut packet: Packet,
         inside: &InnerFrame,
         network: usize,
         from: Place,
-        is_known: bool,
         now: u64,
         ways: &mut Ways<'_, '_>,
     ) -> Result<(), Dropped> {
-        let mut answer = [0; LONGEST_ANSWER];
         let of = &mut self.networks[network];
+        let is_known = of.stations.find(inside.source, now) == Some(from);
         let heard = of.hosts.as_mut().and_then(|hosts| {
             let heard = hear(packet.data())?;
             (hosts.learn(&heard, now) && is_known).then_some(heard)
         });
         let host = heard
             .and_then(|heard| of.host_to_answer_for(&heard, inside.destination, inside.source, from, now));
+        let mut answer = [0; LONGEST_ANSWER];
         let written = host.map(|(question, host)| question.answer(host, &mut answer));
         let Some(answer) = written.and_then(|written| answer.get(..written.ok()?)) else {
             return self.pass_on(packet, inside, network, from, now, ways);
         };
+        // It was seen now.
+        of.stations.learn(inside.source, from, now);
         // The question becomes the answer.
         let port = packet.port();
         if packet.fill(answer).is_err() {
