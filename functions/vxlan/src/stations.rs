@@ -168,7 +168,7 @@ impl Stations {
     }
 
     /// A frame of the station came from `place`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn learn(&mut self, station: Station, place: Place, now: u64) -> Learned {
         let age = self.age;
         let bucket = self.bucket(station);
