@@ -66,7 +66,7 @@ impl Flow {
     /// The flow of a frame whose headers are in `front`, as a network card finds it that looks no further: the rest may be elsewhere,
     /// and lengths are not checked against it. Also where the transport header starts in `front`, unless the packet is a fragment.
     ///
-    /// `None` if it doesn't carry IP, or the headers don't end in `front`.
+    /// `None` if it doesn't carry IP, or its IP headers don't end in `front`. If the ports are not in `front`, the flow has none.
     #[inline]
     pub fn of_front(front: &[u8]) -> Option<(Self, Option<usize>)> {
         let link = LinkLayer::parse(front).ok()?;
