@@ -113,7 +113,7 @@ impl Lab {
         let modules = format!("{MODULES} {OBEY_MODULE} {}", E1000E.driver);
         let kinds = vec![&VIRTIO, &E1000E];
         let programs = [(warmlane(), "/usr/bin/warmlane")];
-        let machine = Machine::with_noiommu(&modules, &programs, &script(&kinds))?;
+        let machine = Machine::with_noiommu(&modules, &[], &programs, &script(&kinds))?;
         let command = machine.command(768);
         Some(Self::start(machine, command, kinds, false))
     }

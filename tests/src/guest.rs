@@ -128,7 +128,12 @@ impl Machine {
     /// # Panics
     /// As [`new`](Self::new).
     #[track_caller]
-    pub fn with_noiommu(modules: &str, extra: &[(&Path, &str)], script: &str) -> Option<Self> {
+    pub fn with_noiommu(
+        modules: &str,
+        programs: &[&str],
+        extra: &[(&Path, &str)],
+        script: &str,
+    ) -> Option<Self> {
         let folder = std::env::var_os(NOIOMMU_MODULES).map(PathBuf::from);
         let Some(folder) = folder.filter(|folder| folder.is_dir()) else {
             requirements::missing(&format!(
@@ -138,7 +143,7 @@ impl Machine {
         };
         let release = folder.file_name().and_then(OsStr::to_str).expect("folders have names").to_owned();
         let kernel = Kernel { release, replacements: Some(&folder) };
-        Self::with_modules_at_hand(kernel, modules, &[], extra, &format!("load {modules}\n{script}"))
+        Self::with_modules_at_hand(kernel, modules, programs, extra, &format!("load {modules}\n{script}"))
     }
 
     /// The same, but it is `script` that loads modules, when it wants them: by `load` and their names.

@@ -9,6 +9,7 @@ mod generate;
 mod locks;
 mod lpm;
 mod memif;
+mod pci;
 mod pool;
 mod rcu;
 mod rings;
@@ -191,6 +192,18 @@ const SUBJECTS: &[Subject] = &[
         comparisons: virtio::COMPARISONS,
         crates: &["warmlane-virtio"],
         files: &["peers/pair_side.py", "tools/lab/src/benches/fixture.rs", "tools/lab/src/benches/ports.rs"],
+    },
+    Subject {
+        name: "pci",
+        page: "pci.md",
+        comparisons: pci::COMPARISONS,
+        crates: &["warmlane-pci"],
+        files: &[
+            "tests/src/bin/guest_side.rs",
+            "tests/src/guest.rs",
+            "tools/lab/src/benches/fixture.rs",
+            "tools/lab/src/benches/ports.rs",
+        ],
     },
     Subject {
         name: "router",

@@ -165,6 +165,25 @@ impl Setting {
         self.by_script(ours, others, needs_dpdk, start, pages)
     }
 
+    /// A program of ours that sends back what comes by a card of a virtual machine, against others there (a name to show, and the one that it has for
+    /// `tests/src/bin/guest_side.rs`), with frames of so many bytes without check sequence.
+    pub(crate) fn guest(&self, card: &str, bytes: u32, others: &[(&str, &str)]) -> anyhow::Result<Sides> {
+        let [cpu, second_cpu] = self.cpus[..] else { bail!("a machine and who sends to it need two CPUs") };
+        let warmlane = self.ours()?;
+        let mut build = workspace::cargo();
+        build.args(["build", "--package", "warmlane-system-tests", "--bin", "guest_side"]);
+        build.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
+        let side = built(&mut build, "tests/src/bin/guest_side.rs", &self.target.join("debug/guest_side"))?;
+        let start = |program: &str| {
+            let mut command = Command::new(&side);
+            command.args([card, program, &bytes.to_string(), &cpu.to_string(), &second_cpu.to_string()]);
+            command.arg(warmlane);
+            command
+        };
+        // Memory of a machine isn't on huge pages here.
+        self.by_script("warmlane", others, |side| side.starts_with("testpmd"), start, Pages::provide(0))
+    }
+
     /// TCP through or to a path of the router against the kernel alone, by `peers/router_tcp_side.sh`.
     pub(crate) fn router_tcp(&self, path: &str, how: &str) -> anyhow::Result<Sides> {
         self.tcp(path, how, ("the kernel", "kernel"))
