@@ -189,6 +189,28 @@ pub enum PciError {
         /// The device.
         address: PciAddress,
     },
+    /// Virtio devices are always copied to and from.
+    #[error(
+        "PCI device {address} is a virtio device, to and from which packets are copied: leave zero-copy out"
+    )]
+    NotZeroCopy {
+        /// The device.
+        address: PciAddress,
+    },
+    /// The card would write behind a buffer.
+    #[error(
+        "PCI device {address} writes up to {needed} bytes to a buffer, and those of pool {pool:?} have {there}: give the pool larger ones, or leave zero-copy out"
+    )]
+    SmallBuffers {
+        /// The device.
+        address: PciAddress,
+        /// The pool.
+        pool: String,
+        /// Bytes that a buffer has for data.
+        there: usize,
+        /// Bytes that the card may write.
+        needed: u16,
+    },
     /// Its frames are shorter.
     #[error(
         "PCI device {address} carries IP packets of up to {largest} bytes, and {mtu} are wanted: set a smaller `mtu`"

@@ -25,6 +25,9 @@ pub struct PciOptions {
     /// Receive what is for other stations, too. Virtio devices always do.
     #[serde(default)]
     pub promiscuous: bool,
+    /// Have the card write to the pool's buffers and read from them: it can then write to any of them, at any time. Not of virtio devices.
+    #[serde(default)]
+    pub zero_copy: bool,
 }
 
 const fn ring_size() -> u16 {
@@ -39,6 +42,14 @@ impl PciOptions {
     /// The defaults, for this device.
     pub const fn new(address: PciAddress) -> Self {
         let (ring_size, offloads) = (ring_size(), offloads());
-        Self { address, take: false, ring_size, packed: false, offloads, promiscuous: false }
+        Self {
+            address,
+            take: false,
+            ring_size,
+            packed: false,
+            offloads,
+            promiscuous: false,
+            zero_copy: false,
+        }
     }
 }

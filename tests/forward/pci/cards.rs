@@ -42,7 +42,7 @@ pub(super) static VIRTIO: Kind = Kind {
     resets: true,
 };
 
-pub(super) static E1000E: Kind = Kind {
+const PLAIN_E1000E: Kind = Kind {
     driver: "e1000e",
     cards: ["0000:03:00.0", "0000:04:00.0"],
     devices: ["e1000e", "e1000e"],
@@ -56,6 +56,13 @@ pub(super) static E1000E: Kind = Kind {
     resets: false,
 };
 
+/// Where there is no IOMMU, a pool's memory is in too many pieces for a card to reach it.
+pub(super) static E1000E: Kind = PLAIN_E1000E;
+
+/// One of the cards reaches the pool.
+pub(super) static E1000E_ZERO_COPY: Kind =
+    Kind { options: [",zero-copy=true", PLAIN_E1000E.options[1]], ..PLAIN_E1000E };
+
 /// Of another machine, whose emulator is newer.
 pub(super) static IGB: Kind = Kind {
     driver: "igb",
@@ -63,7 +70,7 @@ pub(super) static IGB: Kind = Kind {
     devices: ["igb", "igb"],
     medium: Medium::Socket,
     has_rss: [true, true],
-    options: ["", ",ring-size=64,promiscuous=true"],
+    options: ["", ",ring-size=64,promiscuous=true,zero-copy=true"],
     mtu: 9000,
     cuts: true,
     resets: true,

@@ -9,6 +9,8 @@
 //!
 //! It measures a round for each line "go SECONDS" on its standard input, and ends with that. In between the emulator is stopped.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

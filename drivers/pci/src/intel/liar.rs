@@ -1,7 +1,7 @@
 //! A card that is played, and says and writes anything: for the fuzz target.
 //!
-//! The first byte of the input says which card it is (its lowest bit: the 82576, else the 82574), and whether it sends what it is given, or only says so (the next bit). The
-//! rest is a list of records: a byte of what happens, a byte of how many bytes follow, and those.
+//! The first byte of the input says which card it is (its lowest bit: the 82576, else the 82574), and whether it sends what it is given, or only says so (the next bit), and whether
+//! it reaches the pool (the third). The rest is a list of records: a byte of what happens, a byte of how many bytes follow, and those.
 //!
 //! | what | then |
 //! |---|---|
@@ -31,8 +31,11 @@ const MOST_RECEIVED: usize = 9 * 2048;
 const TRANSPORT: usize = 34;
 const HEADERS: usize = 54;
 
-static E1000E: Mutex<Option<Lab<E1000e<Model>>>> = Mutex::new(None);
-static IGB: Mutex<Option<Lab<Igb<Model>>>> = Mutex::new(None);
+/// A card that has a memory of its own, and one that reaches the pool.
+type Labs<C> = Mutex<[Option<Lab<C>>; 2]>;
+
+static E1000E: Labs<E1000e<Model>> = Mutex::new([None, None]);
+static IGB: Labs<Igb<Model>> = Mutex::new([None, None]);
 
 /// Plays a card by the input: no panic, nothing read or written outside the memory that it was given, every buffer back, and once it behaves it is served.
 ///
@@ -43,9 +46,16 @@ pub fn play(input: &[u8]) {
     if how & 1 == 0 { play_on(&E1000E, how, records) } else { play_on(&IGB, how, records) }
 }
 
-fn play_on<C: Played>(lab: &Mutex<Option<Lab<C>>>, how: u8, mut records: &[u8]) {
-    let mut place = lab.lock().unwrap_or_else(PoisonError::into_inner);
-    let lab = place.get_or_insert_with(|| Lab::new(SIZE));
+fn play_on<C: Played>(labs: &Labs<C>, how: u8, mut records: &[u8]) {
+    let mut places = labs.lock().unwrap_or_else(PoisonError::into_inner);
+    let reaches_pool = how & 4 != 0;
+    let lab = places[usize::from(reaches_pool)].get_or_insert_with(|| {
+        let mut lab = Lab::new(SIZE);
+        if reaches_pool {
+            lab.share();
+        }
+        lab
+    });
     let is_stuck = how & 2 == 0;
     lab.start_at_once(SIZE);
     lab.model.state().is_stuck = is_stuck;
@@ -72,7 +82,7 @@ fn play_on<C: Played>(lab: &Mutex<Option<Lab<C>>>, how: u8, mut records: &[u8]) 
     assert!(lab.model.deliver(&frame, 0) && lab.send_frames([frame.clone()]) == 1);
     let came: Vec<Vec<u8>> = lab.take().iter().map(|packet| packet.data().to_vec()).collect();
     assert_eq!((&came, &lab.model.state().sent), (&vec![frame.clone()], &vec![frame]));
-    assert_eq!(lab.pool.ledger().outstanding(), 0);
+    assert_eq!(lab.missing(), 0);
 }
 
 fn step<C: Played>(lab: &mut Lab<C>, what: u8, data: &[u8], is_stuck: bool) {

@@ -3,17 +3,18 @@
 //! It is written by the datasheets, and strict: it asserts that no address it is given is outside of the memory that it has, and that what it is told makes sense.
 //! What differs between cards is in a [`Kind`].
 
+mod access;
 pub(crate) mod lab;
 mod segmenter;
 
 use super::chip::Chip;
 use super::descriptor::{DataDescriptor, Received};
+use super::lent::SharedPool;
 use super::memory::{BUFFER_BYTES, DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
-    AddressHigh, AddressLow, Control, Missed, NvmControl, PhyAccess, ReceiveControl, Register, Status,
+    AddressHigh, AddressLow, Control, Missed, NvmControl, PhyAccess, ReceiveControl, Register,
     TransmitControl, phy,
 };
-use crate::vfio::Registers;
 pub(crate) use segmenter::Segmenter;
 use segmenter::complement;
 use std::collections::VecDeque;
@@ -22,9 +23,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use warmlane_mem::{METADATA_BYTES, Pool, Region};
 
 /// Where the card finds the memory of its first pair of rings, and how far it is from each to the next.
 const START: u64 = 1 << 32;
+
+/// Where it finds a pool's.
+const POOL: u64 = START << 16;
 
 /// Its address.
 pub(crate) const ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -129,6 +134,10 @@ pub(crate) struct State {
     kind: &'static dyn Kind,
     words: Vec<u32>,
     memories: Vec<Arc<RingMemory>>,
+    /// A pool that it reaches.
+    pool: Option<Region>,
+    /// How often it has filled a buffer of that, and sent from one.
+    pub(crate) in_pool: [u32; 2],
     pub(crate) phy: [u16; 32],
     /// It is connected.
     pub(crate) has_link: bool,
@@ -204,6 +213,13 @@ impl State {
 
     /// What is at an address of the card's, if that is in its memory.
     fn at(&self, address: u64, length: usize) -> NonNull<u8> {
+        if let Some(region) = self.pool.as_ref().filter(|_| address >= POOL) {
+            let (_, offset) = region.offsets().locate(address - POOL).expect("a buffer");
+            assert!((METADATA_BYTES as u64..).contains(&offset), "{offset} is the packet's own");
+            assert!(offset as usize + length <= region.end(), "{offset} and {length} bytes");
+            // SAFETY: in a buffer of the region, as was just seen.
+            return unsafe { region.address().add((address - POOL) as usize) };
+        }
         let number = (address / START).checked_sub(1).expect("an address of its own") as usize;
         let memory = self.memories.get(number).expect("it has this memory");
         let descriptors = 2 * usize::from(memory.size()) * DESCRIPTOR_BYTES;
@@ -284,6 +300,7 @@ impl State {
                 }
                 Told::Data { length, is_to_be_cut, of } => {
                     assert_ne!(word & DataDescriptor::ADD_CRC, 0, "{word:#x}");
+                    self.in_pool[1] += u32::from(words[0] >= POOL);
                     let data = self.copy_from(words[0], length);
                     self.take_data(queue, data, word, (is_to_be_cut, of));
                 }
@@ -357,6 +374,7 @@ impl State {
         }
         for (number, piece) in pieces.iter().enumerate() {
             let address = self.descriptor(places, head)[0].load(Ordering::Acquire);
+            self.in_pool[0] += u32::from(address >= POOL);
             self.copy_to(address, piece);
             let end = if number + 1 == pieces.len() { Received::END | status } else { 0 };
             let word = Received::DONE | end | (piece.len() as u64) << 32;
@@ -434,6 +452,8 @@ impl Model {
             kind,
             words: vec![0; kind.bytes() as usize / 4],
             memories: Vec::new(),
+            pool: None,
+            in_pool: [0; 2],
             phy: [0; 32],
             has_link: true,
             has_negotiated: true,
@@ -484,6 +504,12 @@ impl Model {
         memories
     }
 
+    /// It reaches this pool from now on.
+    pub(crate) fn share(&self, pool: &Pool) -> Arc<SharedPool> {
+        self.state().pool = Some(pool.region());
+        Arc::new(SharedPool::new(pool.region(), POOL))
+    }
+
     pub(crate) fn get<T: Register>(&self) -> T {
         self.state().get()
     }
@@ -523,58 +549,6 @@ impl Model {
         state.is_stuck = false;
         for queue in 0..state.kind.queues() {
             state.send(queue);
-        }
-    }
-}
-
-impl Registers for Model {
-    fn read8(&self, offset: usize) -> u8 {
-        panic!("read of a byte at {offset:#x}")
-    }
-
-    fn read16(&self, offset: usize) -> u16 {
-        panic!("read of a word at {offset:#x}")
-    }
-
-    fn read32(&self, offset: usize) -> u32 {
-        let mut state = self.state();
-        if state.is_gone {
-            return u32::MAX;
-        }
-        state.arrive();
-        match offset {
-            Status::OFFSET => {
-                let accesses = !state.get::<Control>().has(Control::MASTER_DISABLE);
-                let bits = [
-                    (state.has_link && state.has_negotiated, Status::LINK_UP),
-                    (accesses, Status::MASTER_ENABLED),
-                ];
-                let set = bits.into_iter().filter(|(is_set, _)| *is_set);
-                let status = set.fold(Status::new(0), |status, (_, bit)| status | bit);
-                state.set(status);
-                status.bits()
-            }
-            offset if COUNTS.contains(&offset) => std::mem::take(&mut state.words[offset / 4]),
-            _ => state.words[offset / 4],
-        }
-    }
-
-    fn write8(&self, offset: usize, _value: u8) {
-        panic!("write of a byte at {offset:#x}")
-    }
-
-    fn write16(&self, offset: usize, _value: u16) {
-        panic!("write of a word at {offset:#x}")
-    }
-
-    fn write32(&self, offset: usize, value: u32) {
-        let mut state = self.state();
-        if state.is_gone {
-            return;
-        }
-        state.posted.push_back((offset, value));
-        if !state.is_far {
-            state.arrive();
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::chip::{Chip, Problem, Setup};
 use super::counters::CardCounters;
-use super::memory::RingMemory;
+use super::lent::SharedPool;
+use super::memory::{BUFFER_BYTES, RingMemory};
 use super::receive::{CardReceive, ReceiveRing};
 use super::rings::{Broken, Rings};
 use super::transmit::{CardTransmit, OFFLOADS, TransmitRing};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
+use warmlane_mem::Region;
 use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_virtio::bus::is_ring_size;
 
@@ -91,6 +93,8 @@ struct Running {
     _given: Vec<DeviceMemory>,
     /// This process's, one for each pair of rings.
     memories: Vec<Arc<RingMemory>>,
+    /// The pool, if the card reaches that.
+    _pool: Option<Arc<SharedPool>>,
 }
 
 /// When a card was last seen to send.
@@ -115,6 +119,8 @@ struct Wanted {
     name: String,
     ring_size: u16,
     setup: Setup,
+    /// The card is to reach this.
+    shared: Option<Region>,
 }
 
 /// What is known of a card, and its rings while it runs.
@@ -151,7 +157,14 @@ impl<C: Chip<Window>> Attended for Attendance<C> {
             })?;
             memories.push(Arc::new(memory));
         }
-        *running = Some(Running { _given: given, memories: memories.clone() });
+        let mut share = |region: &Region| {
+            let memory = DeviceMemory::of_pool(&card.vfio, region)?;
+            let pool = SharedPool::new(region.clone(), memory.address());
+            given.push(memory);
+            Ok::<_, PciError>(Arc::new(pool))
+        };
+        let pool = self.wanted.shared.as_ref().map(&mut share).transpose()?;
+        *running = Some(Running { _given: given, memories: memories.clone(), _pool: pool.clone() });
         card.space.enable_memory_access().map_err(failed(address, "let it access memory"))?;
         let received = self.rings.iter().map(|rings| &rings.received);
         let interrupts: Vec<_> = std::iter::once(&self.events.config).chain(received).cloned().collect();
@@ -160,8 +173,8 @@ impl<C: Chip<Window>> Attended for Attendance<C> {
         let is_link_up = card.chip.registers().is_link_up();
         for (number, (rings, memory)) in self.rings.iter().zip(&memories).enumerate() {
             let queue = || card.chip.queue(number);
-            let transmit = TransmitRing::new(memory, queue(), is_link_up);
-            rings.start(ReceiveRing::new(memory, queue()), transmit);
+            let transmit = TransmitRing::new(memory, queue(), is_link_up, pool.as_ref());
+            rings.start(ReceiveRing::new(memory, queue(), pool.as_ref()), transmit);
         }
         self.watches = self.rings.iter().map(|_| Watch::default()).collect();
         Ok(is_link_up)
@@ -210,7 +223,7 @@ pub(crate) fn open<C: Chip<Window>>(
     taken: Option<Taken>,
     vfio: VfioDevice,
 ) -> Result<Port, PciError> {
-    let PciOptions { address, ring_size, packed, offloads, promiscuous, .. } = *options;
+    let PciOptions { address, ring_size, packed, offloads, promiscuous, zero_copy, .. } = *options;
     if !is_ring_size(ring_size) {
         return Err(PciError::RingSize { size: ring_size });
     }
@@ -220,6 +233,11 @@ pub(crate) fn open<C: Chip<Window>>(
     let mtu = environment.mtu.unwrap_or(USUAL_MTU).max(USUAL_MTU);
     if mtu > LARGEST_MTU {
         return Err(PciError::Mtu { address, mtu, largest: LARGEST_MTU });
+    }
+    let region = environment.pool.region();
+    if zero_copy && !SharedPool::is_possible(&region) {
+        let (pool, there) = (environment.pool.name().to_owned(), region.data_size());
+        return Err(PciError::SmallBuffers { address, pool, there, needed: BUFFER_BYTES });
     }
     let longest = mtu + HEADER + TAG;
     let setup = Setup {
@@ -239,7 +257,12 @@ pub(crate) fn open<C: Chip<Window>>(
     let rings = rings.collect::<Result<Vec<_>, PciError>>()?;
     let attendance = Attendance {
         rings: rings.clone(),
-        wanted: Wanted { name: environment.name.clone(), ring_size, setup },
+        wanted: Wanted {
+            name: environment.name.clone(),
+            ring_size,
+            setup,
+            shared: zero_copy.then_some(region),
+        },
         events: Arc::clone(&events),
         alarm,
         counters: CardCounters::new(),

@@ -1,8 +1,10 @@
-//! What comes in: the card fills buffers in the order of their descriptors, and is given each again as soon as its frame is copied.
+//! What comes in: the card fills buffers in the order of their descriptors, and is given each again as soon as its frame is copied; or another one of the pool, if it
+//! fills those.
 
 use super::counters::CardCountersView;
 use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
+use super::lent::{AT_ONCE, Lent, SharedPool};
 use super::look::plain_frames;
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::queue::Queue;
@@ -15,7 +17,7 @@ use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
 use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
-use warmlane_sys::prefetch::prefetch_read_at;
+use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 use warmlane_sys::vector::{self, Vector, Work};
 
 /// The card is told of descriptors that it has again when there are this many: a register is far away.
@@ -37,6 +39,10 @@ pub(crate) struct ReceiveRing<Q> {
     queue: Q,
     /// The next that the card is to be done with.
     next: u16,
+    /// The first behind it that is not ready for the card.
+    end: u16,
+    /// The buffers are the pool's, and these are the card's.
+    lent: Option<Lent>,
     /// The first that isn't the card's, as far as it knows: one is always left out, or a full ring would look like an empty one.
     tail: u16,
 }
@@ -71,23 +77,27 @@ impl Intake {
 }
 
 impl<Q: Queue> ReceiveRing<Q> {
-    /// Gives the card, which receives and has nothing yet, all descriptors.
-    pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q) -> Self {
-        let mut ring = Self { memory: Arc::clone(memory), queue, next: 0, tail: 0 };
-        for position in 0..memory.size() {
-            ring.renew(position);
-        }
+    /// Gives the card, which receives and has nothing yet, all descriptors; with buffers of the pool, if it is to fill those.
+    pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q, pool: Option<&Arc<SharedPool>>) -> Self {
+        let lent = pool.map(|pool| Lent::new(pool, memory.size()));
+        let mut ring = Self { memory: Arc::clone(memory), queue, next: 0, end: 0, lent, tail: 0 };
+        ring.fill(1);
         ring.tell(1);
         ring
     }
 
     /// Makes a descriptor what the card reads: where its buffer is.
     #[inline(always)]
-    fn renew(&self, position: u16) {
-        let address = self.memory.buffer_address(Side::Receive, position);
+    fn renew(&self, position: u16, address: u64) {
         // Relaxed: `tell` is in order with all of them.
         self.memory.word(Side::Receive, position, Word::First).store(address, Ordering::Relaxed);
         self.memory.word(Side::Receive, position, Word::Second).store(0, Ordering::Relaxed);
+    }
+
+    /// Buffers of the pool that the card has.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn lent(&self) -> usize {
+        self.lent.as_ref().map_or(0, Lent::count)
     }
 
     /// How many the card has, as far as it knows.
@@ -96,11 +106,47 @@ impl<Q: Queue> ReceiveRing<Q> {
         self.tail.wrapping_sub(self.next) & self.memory.mask()
     }
 
-    /// Takes so many back from the card, and makes them ready for it.
+    /// Makes descriptors ready whose buffers are taken, if there are so many, and as far as the pool has other ones.
     #[inline]
-    fn renew_next(&mut self, count: u16) {
-        for ahead in 0..count {
-            self.renew(self.next.wrapping_add(ahead));
+    fn fill(&mut self, least: u16) {
+        let mask = self.memory.mask();
+        // One is left out.
+        let mut missing = mask - (self.end.wrapping_sub(self.next) & mask);
+        if missing < least {
+            return;
+        }
+        let Some(mut lent) = self.lent.take() else {
+            for ahead in 0..missing {
+                let position = self.end.wrapping_add(ahead);
+                self.renew(position, self.memory.buffer_address(Side::Receive, position));
+            }
+            self.end = self.next.wrapping_sub(1) & mask;
+            return;
+        };
+        let mut indices = [0; AT_ONCE];
+        let (region, mut slots) = lent.parts();
+        let start = region.start();
+        while missing > 0 {
+            let wanted = usize::from(missing).min(AT_ONCE);
+            let taken = region.take_raw(&mut indices[..wanted]);
+            for &index in &indices[..taken] {
+                let address = slots.lend(self.end, index, start);
+                self.renew(self.end, address);
+                self.end = self.end.wrapping_add(1) & mask;
+            }
+            if taken < wanted {
+                break;
+            }
+            missing -= taken as u16;
+        }
+        self.lent = Some(lent);
+    }
+
+    /// Takes so many back from the card, whose frames are copied or dropped.
+    #[inline]
+    fn skip(&mut self, count: u16) {
+        if let Some(lent) = &mut self.lent {
+            lent.free(self.next, count);
         }
         self.next = self.next.wrapping_add(count) & self.memory.mask();
     }
@@ -108,11 +154,10 @@ impl<Q: Queue> ReceiveRing<Q> {
     /// Gives the card all that are ready, if there are so many.
     #[inline]
     fn tell(&mut self, least: u16) {
-        let tail = self.next.wrapping_sub(1) & self.memory.mask();
-        if tail.wrapping_sub(self.tail) & self.memory.mask() >= least {
+        if self.end.wrapping_sub(self.tail) & self.memory.mask() >= least {
             // Behind all that was stored: registers are in order with memory.
-            self.queue.set_receive_tail(tail);
-            self.tail = tail;
+            self.queue.set_receive_tail(self.end);
+            self.tail = self.end;
         }
     }
 
@@ -158,28 +203,35 @@ impl<Q: Queue> ReceiveRing<Q> {
                 }
                 continue;
             }
-            let taken = intake.region.take_raw(&mut intake.indices[..found]);
             let before = burst.len();
-            vector::run(Copies {
-                region: &intake.region,
-                memory: &self.memory,
-                first: self.next,
-                heads: &intake.heads[..taken],
-                indices: &intake.indices[..taken],
-                burst,
-            });
+            let taken = if let Some(lent) = &mut self.lent {
+                take_lent(lent, self.next, &intake.heads[..found], &mut *intake.indices, burst)
+            } else {
+                let taken = intake.region.take_raw(&mut intake.indices[..found]);
+                vector::run(Copies {
+                    region: &intake.region,
+                    memory: &self.memory,
+                    first: self.next,
+                    heads: &intake.heads[..taken],
+                    indices: &intake.indices[..taken],
+                    burst,
+                });
+                taken
+            };
             for (packet, head) in burst[before..].iter_mut().zip(&intake.heads[..taken]) {
                 if head.checksum() == Checksum::Good {
                     packet.set_checksum(Checksum::Good);
                 }
             }
             // No more than a burst has.
-            self.renew_next(taken as u16);
+            self.next = self.next.wrapping_add(taken as u16) & self.memory.mask();
             if taken < found {
                 break;
             }
         }
-        self.tell(REFILL.min(self.memory.size() / 4));
+        let least = REFILL.min(self.memory.size() / 4);
+        self.fill(least);
+        self.tell(least);
         Ok(())
     }
 
@@ -204,7 +256,7 @@ impl<Q: Queue> ReceiveRing<Q> {
         };
         let result = self.gather(region, &lengths[..pieces], last);
         if !matches!(result, Slow::NoBuffer) {
-            self.renew_next(pieces as u16);
+            self.skip(pieces as u16);
         }
         Ok(result)
     }
@@ -220,8 +272,16 @@ impl<Q: Queue> ReceiveRing<Q> {
         let Some(mut packet) = Gather::new(region.pool()) else { return Slow::NoBuffer };
         for (ahead, &length) in lengths.iter().enumerate() {
             let position = self.next.wrapping_add(ahead as u16);
-            // SAFETY: a buffer has BUFFER_BYTES, and `slowly` saw that the length is no more; the ring holds the memory.
-            let data = unsafe { shared(self.memory.buffer(Side::Receive, position), usize::from(length)) };
+            let buffer = match &self.lent {
+                None => self.memory.buffer(Side::Receive, position),
+                Some(lent) => match lent.data(position) {
+                    Some(buffer) => buffer,
+                    // Not so: the card has one for each descriptor that it was told of.
+                    None => return Slow::Dropped(ReceiveDrop::TooLarge),
+                },
+            };
+            // SAFETY: a buffer has BUFFER_BYTES (`SharedPool::is_possible`), and `slowly` saw that the length is no more; the ring holds the memory.
+            let data = unsafe { shared(buffer, usize::from(length)) };
             match packet.append(data) {
                 Ok(()) => {}
                 Err(Ungathered::NoBuffer) => return Slow::NoBuffer,
@@ -239,6 +299,7 @@ impl<Q: Queue> ReceiveRing<Q> {
 
     /// Has the card interrupt when it receives something from now on. Says whether something waits already, of which it won't.
     fn arm(&mut self) -> bool {
+        self.fill(1);
         self.tell(1);
         // What the card receives before it hears of it interrupts nobody, so only then is it looked for.
         self.queue.arm();
@@ -248,6 +309,37 @@ impl<Q: Queue> ReceiveRing<Q> {
     fn disarm(&self) {
         self.queue.disarm();
     }
+}
+
+/// Makes packets of frames that are one buffer of the pool each. Returns how many.
+#[inline]
+fn take_lent(
+    lent: &mut Lent,
+    first: u16,
+    heads: &[Received],
+    indices: &mut [u32],
+    burst: &mut Burst,
+) -> usize {
+    let (region, mut slots) = lent.parts();
+    let (start, base, offsets) = (region.start(), region.address().as_ptr(), region.offsets());
+    // The headers are read and rewritten soon.
+    let fetch =
+        |index: u32| prefetch_write_at(base.wrapping_add(offsets.of(index) as usize + usize::from(start)));
+    let mut count = 0;
+    for (number, index) in indices.iter_mut().take(heads.len()).enumerate() {
+        let Some(found) = slots.take_back(first.wrapping_add(number as u16)) else { break };
+        fetch(found);
+        *index = found;
+        count += 1;
+    }
+    let spans = indices.iter().zip(heads).take(count).map(|(&index, head)| Span {
+        index,
+        offset: start,
+        length: head.length(),
+    });
+    // SAFETY: the buffers were taken, and lent until now, each to one descriptor, which the card is done with; the frames are plain, and so no longer than there is
+    // behind `start` (`SharedPool::is_possible`), and no more than there is space for in the burst.
+    unsafe { region.packets_from_raw(spans, burst) }
 }
 
 /// Copies frames that are one buffer each.

@@ -1,10 +1,11 @@
 //! The driver on cards that are played by a program: what all kinds do alike.
 
 mod long;
+mod shared;
 
 use super::descriptor::Received;
 use super::memory::Side;
-use super::model::lab::{LONGEST, Lab, packet};
+use super::model::lab::{LONGEST, Lab, packet, with_zero_copy};
 use super::model::{Model, Played};
 use super::port::Watch;
 use super::registers::{CrcErrors, Register as _};
@@ -12,7 +13,7 @@ use super::rings::Broken;
 use crate::e1000e::E1000e;
 use crate::igb::Igb;
 use std::time::{Duration, Instant};
-use warmlane_mem::{Burst, Checksum, Packet, PoolConfig, Vlan, VlanTci};
+use warmlane_mem::{Burst, Checksum, Packet, Pool, PoolConfig, Vlan, VlanTci};
 use warmlane_port::{ReceiveQueue as _, TransmitQueue as _};
 use warmlane_testkit::exchange::contents;
 use warmlane_testkit::queues::ShownDrops;
@@ -34,6 +35,18 @@ macro_rules! on_all_cards {
                 #[test]
                 fn $name() {
                     super::$name::<super::Igb<super::Model>>();
+                }
+            )+
+        }
+    };
+    // The same with cards that reach the pool.
+    (zero_copy: $($name:ident),+ $(,)?) => {
+        mod zero_copy {
+            $(
+                #[test]
+                fn $name() {
+                    super::with_zero_copy(super::$name::<super::E1000e<super::Model>>);
+                    super::with_zero_copy(super::$name::<super::Igb<super::Model>>);
                 }
             )+
         }
@@ -85,7 +98,7 @@ fn frames_of_all_lengths_come_and_go_as_they_are_many_times_round_the_rings<C: P
         assert_eq!(*frame, contents(number, lengths[number % lengths.len()]), "{number}");
     }
     drop(state);
-    assert_eq!(lab.pool.ledger().outstanding(), 0);
+    assert_eq!(lab.missing(), 0);
 }
 
 fn frames_in_several_buffers_are_whole<C: Played>() {
@@ -105,7 +118,7 @@ fn frames_in_several_buffers_are_whole<C: Played>() {
             assert_eq!(lab.send(number, &[length]), 1);
             assert_eq!(lab.model.state().sent.pop(), Some(frame));
         }
-        assert_eq!(lab.pool.ledger().outstanding(), 0);
+        assert_eq!(lab.missing(), 0);
     }
 }
 
@@ -155,7 +168,7 @@ fn lengths_and_ends_that_cannot_be_break_the_ring<C: Played>() {
         assert_eq!(lab.rings.broken(), None);
         assert!(lab.model.deliver(&contents(3, 77), 0));
         assert_eq!(lab.take().iter().map(bytes).collect::<Vec<_>>(), [contents(3, 77)]);
-        assert_eq!(lab.pool.ledger().outstanding(), 0);
+        assert_eq!(lab.missing(), 0);
     }
 }
 
@@ -209,7 +222,7 @@ fn a_card_without_buffers_loses_frames_and_says_how_many<C: Played>() {
     assert_eq!(first.len(), 10);
     drop((kept, first));
     assert_eq!(lab.take().len(), 53);
-    assert_eq!(lab.pool.ledger().outstanding(), 0);
+    assert_eq!(lab.missing(), 0);
 }
 
 fn a_full_ring_takes_no_more_until_the_card_is_done<C: Played>() {
@@ -320,7 +333,8 @@ fn while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent<C: Played>() {
     lab.rings.stop();
     assert_eq!((lab.send(0, &[60; 3]), lab.dropped("not-connected")), (3, 153));
     assert!(lab.take().is_empty());
-    assert_eq!(lab.pool.ledger().outstanding(), 0);
+    lab.start(64);
+    assert_eq!(lab.missing(), 0);
 }
 
 fn an_idle_lane_is_woken_by_what_comes_and_by_nothing_else<C: Played>() {
@@ -368,6 +382,23 @@ on_all_cards! {
     what_is_done_out_of_order_waits_for_what_is_before_it,
     what_the_card_does_not_have_is_not_looked_at,
     a_card_without_buffers_loses_frames_and_says_how_many,
+    a_full_ring_takes_no_more_until_the_card_is_done,
+    a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck,
+    frames_that_cannot_be_sent_are_dropped_and_counted,
+    checksums_that_are_left_to_the_card_are_completed,
+    while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent,
+    an_idle_lane_is_woken_by_what_comes_and_by_nothing_else,
+    what_comes_while_a_lane_falls_asleep_wakes_it,
+}
+
+on_all_cards! {
+    zero_copy:
+    frames_of_all_lengths_come_and_go_as_they_are_many_times_round_the_rings,
+    what_the_card_found_out_of_checksums_is_noted,
+    damaged_frames_and_those_too_short_are_dropped_and_counted,
+    lengths_and_ends_that_cannot_be_break_the_ring,
+    what_is_done_out_of_order_waits_for_what_is_before_it,
+    what_the_card_does_not_have_is_not_looked_at,
     a_full_ring_takes_no_more_until_the_card_is_done,
     a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck,
     frames_that_cannot_be_sent_are_dropped_and_counted,

@@ -1,9 +1,10 @@
-//! What goes out: packets are copied to buffers, whose descriptors the card works off in order. It says of one in many that it is done, which stands for all
-//! before it.
+//! What goes out: packets are copied to buffers, whose descriptors the card works off in order, or sent where they are, if it reaches the pool. It says of one in many
+//! that it is done, which stands for all before it.
 
 use super::counters::CardSoftwareCounters;
 use super::descriptor::{Context, DataDescriptor, HEADER_BYTES, Offload, Piece};
 use super::drops::TransmitDrop;
+use super::lent::{Lent, SharedPool};
 use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
 use super::queue::Queue;
 use super::rings::{PortEnd, Rings};
@@ -51,6 +52,8 @@ pub(crate) struct TransmitRing<Q> {
     unreported: u16,
     /// What the card was last told of checksums.
     checksum_context: Option<Context>,
+    /// Packets of the pool that the card sends where they are.
+    lent: Option<Lent>,
     pub(crate) is_link_up: bool,
 }
 
@@ -82,8 +85,13 @@ pub(crate) struct TransmitCounters {
 }
 
 impl<Q: Queue> TransmitRing<Q> {
-    /// Of a card that sends, and has nothing to send yet.
-    pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q, is_link_up: bool) -> Self {
+    /// Of a card that sends, and has nothing to send yet. If it reaches a pool, packets of that are not copied.
+    pub(crate) fn new(
+        memory: &Arc<RingMemory>,
+        queue: Q,
+        is_link_up: bool,
+        pool: Option<&Arc<SharedPool>>,
+    ) -> Self {
         let reports = VecDeque::with_capacity(memory.size().into());
         Self {
             memory: Arc::clone(memory),
@@ -94,8 +102,15 @@ impl<Q: Queue> TransmitRing<Q> {
             reports,
             unreported: 0,
             checksum_context: None,
+            lent: pool.map(|pool| Lent::new(pool, memory.size())),
             is_link_up,
         }
+    }
+
+    /// Buffers of the pool that the card has.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn lent(&self) -> usize {
+        self.lent.as_ref().map_or(0, Lent::count)
     }
 
     /// How many the card has. One is always left out, or a full ring would look like an empty one.
@@ -121,6 +136,9 @@ impl<Q: Queue> TransmitRing<Q> {
             let oldest = position.wrapping_add(1) & self.memory.mask();
             let done = oldest.wrapping_sub(self.oldest) & self.memory.mask();
             self.reclaimed = self.reclaimed.wrapping_add(done.into());
+            if let Some(lent) = &mut self.lent {
+                lent.free(self.oldest, done);
+            }
             self.oldest = oldest;
         }
     }
@@ -138,11 +156,69 @@ impl<Q: Queue> TransmitRing<Q> {
     fn send(&mut self, burst: &mut Burst, limit: usize, counters: &TransmitCounters) -> bool {
         self.reclaim();
         let before = self.next;
-        let done = vector::run(Copies { burst, ring: self, limit, counters });
+        let is_for_software = if let Some(lent) = self.lent.take() {
+            let (lent, is_for_software) = self.send_lent(lent, burst, limit, counters);
+            self.lent = Some(lent);
+            is_for_software
+        } else {
+            self.send_copies(burst, usize::MAX, limit, counters).is_for_software
+        };
         self.tell(before);
+        is_for_software
+    }
+
+    /// Copies so many packets at most.
+    #[inline]
+    fn send_copies(
+        &mut self,
+        burst: &mut Burst,
+        most: usize,
+        limit: usize,
+        counters: &TransmitCounters,
+    ) -> Done {
+        let done = vector::run(Copies { burst, ring: self, most, limit, counters });
         burst.free_front(done.taken);
         counters.queue.count(done.sent, done.bytes);
-        done.is_for_software
+        done
+    }
+
+    /// Has the card send packets of the pool where they are; others, and those that leave work to the card, are copied.
+    #[inline]
+    fn send_lent(
+        &mut self,
+        mut lent: Lent,
+        burst: &mut Burst,
+        limit: usize,
+        counters: &TransmitCounters,
+    ) -> (Lent, bool) {
+        loop {
+            let (region, mut slots) = lent.parts();
+            let (space, mut bytes) = (usize::from(self.memory.mask() - self.pending()), 0);
+            let count = region.packets_into_raw(burst, space, |packet, span| {
+                let length = usize::from(span.length);
+                let fits = usize::from(HEADER_BYTES) <= length && length <= limit;
+                if !fits || packet.has_work_left() {
+                    return false;
+                }
+                let address = slots.lend(self.next, span.index, span.offset);
+                let frame = span.length.into();
+                let offload = Offload::None;
+                self.post(
+                    address,
+                    Piece { length: span.length, is_first: true, is_end: true, frame, offload },
+                );
+                bytes += length as u64;
+                true
+            });
+            counters.queue.count(count as u64, bytes);
+            if burst.is_empty() || count == space {
+                return (lent, false);
+            }
+            let done = self.send_copies(burst, 1, limit, counters);
+            if done.is_for_software || done.taken == 0 {
+                return (lent, done.is_for_software);
+            }
+        }
     }
 
     /// Sends segments that are made in software, as far as there is space. Says whether those are all.
@@ -197,11 +273,16 @@ impl<Q: Queue> TransmitRing<Q> {
         self.unreported += 1;
     }
 
-    /// Fills a descriptor for what was put in its buffer.
+    /// Where the card finds the next descriptor's own buffer.
     #[inline(always)]
-    fn post(&mut self, piece: Piece) {
+    fn own(&self) -> u64 {
+        self.memory.buffer_address(Side::Transmit, self.next)
+    }
+
+    /// Fills a descriptor for what is at an address of the card's.
+    #[inline(always)]
+    fn post(&mut self, address: u64, piece: Piece) {
         let position = self.next;
-        let address = self.memory.buffer_address(Side::Transmit, position);
         self.write([address, Q::data(piece)]);
         if piece.is_end && self.unreported >= REPORT_EACH {
             self.report(position);
@@ -290,7 +371,7 @@ impl<Q: Queue> TransmitRing<Q> {
             vector.copy(target, packet.data());
             let frame = length as u32;
             let piece = Piece { length: length as u16, is_first: true, is_end: true, frame, offload };
-            return self.post(piece);
+            return self.post(self.own(), piece);
         }
         let copy = |target: &mut [u8], source: &[u8]| {
             vector.copy(target, source);
@@ -320,7 +401,8 @@ impl<Q: Queue> TransmitRing<Q> {
                 (filled, left, data) = (filled + now.len(), left - now.len(), later);
                 if filled == most || left == 0 {
                     let (length, frame) = (filled as u16, length as u32);
-                    self.post(Piece { length, is_first, is_end: left == 0, frame, offload });
+                    let piece = Piece { length, is_first, is_end: left == 0, frame, offload };
+                    self.post(self.own(), piece);
                     (filled, is_first) = (0, false);
                 }
             }
@@ -365,6 +447,7 @@ fn look_closer<Q: Queue>(
 struct Copies<'a, Q> {
     burst: &'a mut Burst,
     ring: &'a mut TransmitRing<Q>,
+    most: usize,
     limit: usize,
     counters: &'a TransmitCounters,
 }
@@ -374,9 +457,9 @@ impl<Q: Queue> Work for Copies<'_, Q> {
 
     #[inline(always)]
     fn run<V: Vector>(self, vector: V) -> Done {
-        let Self { burst, ring, limit, counters } = self;
+        let Self { burst, ring, most, limit, counters } = self;
         let mut done = Done::default();
-        for packet in burst.iter_mut() {
+        for packet in burst.iter_mut().take(most) {
             match ring.take(packet, limit, counters, vector) {
                 Ok(Taken::Sent(length)) => {
                     done.sent += 1;

@@ -4,6 +4,8 @@ use super::calls;
 use super::{Reach, VfioDevice};
 use crate::error::PciError;
 use std::os::unix::fs::FileExt as _;
+use std::ptr::NonNull;
+use warmlane_mem::Region;
 use warmlane_sys::pages::{Mapping, PageSize};
 
 /// Where memory is put for a device, if that is among its addresses: above the 4 GiB in which machines have other things.
@@ -30,12 +32,28 @@ impl DeviceMemory {
     /// # Errors
     /// [`PciError`]: there is no place for it, the kernel refuses, or without an IOMMU it is not in one piece.
     pub fn new(device: &VfioDevice, mapping: &Mapping) -> Result<Self, PciError> {
-        let (start, bytes) = (mapping.as_ptr(), mapping.length());
+        Self::give(device, mapping.as_ptr(), mapping.length(), mapping.page_size())
+    }
+
+    /// The same with all of a pool's memory.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_pool(device: &VfioDevice, region: &Region) -> Result<Self, PciError> {
+        Self::give(device, region.address(), region.length(), region.pool().page_size())
+    }
+
+    fn give(
+        device: &VfioDevice,
+        start: NonNull<u8>,
+        bytes: usize,
+        pages: PageSize,
+    ) -> Result<Self, PciError> {
         let (pci, whole) = (device.address(), bytes as u64);
         if device.reach() == Reach::All {
             let scattered =
                 |reason: &str| PciError::Scattered { address: pci, bytes, reason: reason.to_owned() };
-            if !matches!(mapping.page_size(), PageSize::Huge2M | PageSize::Huge1G) {
+            if !matches!(pages, PageSize::Huge2M | PageSize::Huge1G) {
                 return Err(scattered("it is on pages that the kernel may move"));
             }
             let address = physical(start.addr().get(), bytes).map_err(|reason| scattered(&reason))?;

@@ -291,9 +291,12 @@ pub(crate) fn open(
     taken: Option<Taken>,
     vfio: VfioDevice,
 ) -> Result<Port, PciError> {
-    let PciOptions { address, ring_size, packed, offloads, .. } = *options;
+    let PciOptions { address, ring_size, packed, offloads, zero_copy, .. } = *options;
     if !is_ring_size(ring_size) {
         return Err(PciError::RingSize { size: ring_size });
+    }
+    if zero_copy {
+        return Err(PciError::NotZeroCopy { address });
     }
     let events = Events::new()?;
     let without_iommu = vfio.reach() == Reach::All;

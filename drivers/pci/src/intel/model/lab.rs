@@ -3,9 +3,11 @@
 use super::{Model, Played};
 use crate::intel::chip::Setup;
 use crate::intel::counters::CardCounters;
+use crate::intel::lent::SharedPool;
 use crate::intel::receive::{CardReceive, ReceiveRing};
 use crate::intel::rings::{PortEnd, Rings};
 use crate::intel::transmit::{CardTransmit, OFFLOADS, TransmitRing};
+use std::cell::Cell;
 use std::sync::Arc;
 use warmlane_driver_common::Gather;
 use warmlane_driver_common::peer::Event;
@@ -18,6 +20,17 @@ pub(crate) const LONGEST: usize = 9230;
 pub(crate) const SETUP: Setup =
     Setup { longest: LONGEST as u32 + 4, is_promiscuous: false, looks_at_checksums: true };
 
+thread_local! {
+    static SHARES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test in which cards reach the pool.
+#[cfg(test)]
+pub(crate) fn with_zero_copy(test: fn()) {
+    SHARES.set(true);
+    test();
+}
+
 /// A card, the queues of a port on it that most tests use, and those behind.
 pub(crate) struct Lab<C: Played> {
     pub(crate) model: Model,
@@ -28,6 +41,8 @@ pub(crate) struct Lab<C: Played> {
     pub(crate) transmit: CardTransmit<C::Queue>,
     pub(crate) others: Vec<Pair<C>>,
     pub(crate) counters: CardCounters,
+    /// The pool, if the card reaches it, while the card runs.
+    pub(crate) shared: Option<Arc<SharedPool>>,
 }
 
 /// The queues of a port on a pair of rings.
@@ -63,31 +78,44 @@ impl<C: Played> Lab<C> {
         let (chip, counters) = (C::new(model.clone()), CardCounters::new());
         let Pair { rings, receive, transmit } = Pair::<C>::new(&pool, &counters);
         let others = (1..queues).map(|_| Pair::new(&pool, &counters)).collect();
-        let lab = Self { model, chip, pool, rings, receive, transmit, others, counters };
+        let mut lab = Self { model, chip, pool, rings, receive, transmit, others, counters, shared: None };
+        if SHARES.get() {
+            lab.share();
+        }
         lab.start(size);
         lab
     }
 
+    /// The card reaches the pool when it is started the next time.
+    pub(crate) fn share(&mut self) {
+        self.shared = Some(self.model.share(&self.pool));
+    }
+
     /// As the port's thread does.
-    pub(crate) fn start(&self, size: u16) {
+    pub(crate) fn start(&mut self, size: u16) {
         self.chip.reset().expect("it can be reset");
         self.start_rings(size);
     }
 
     /// The same with a card that resets itself in no time.
-    pub(crate) fn start_at_once(&self, size: u16) {
+    pub(crate) fn start_at_once(&mut self, size: u16) {
         self.model.reset();
         self.start_rings(size);
     }
 
-    fn start_rings(&self, size: u16) {
+    fn start_rings(&mut self, size: u16) {
+        self.rings.stop();
+        if self.shared.take().is_some() {
+            // What the card had is free now that it was reset.
+            self.share();
+        }
         let memories = self.model.memories(size, 1 + self.others.len());
         self.chip.start(&memories, SETUP).expect("it starts");
         let all = std::iter::once(&self.rings).chain(self.others.iter().map(|pair| &pair.rings));
         for (number, (rings, memory)) in all.zip(&memories).enumerate() {
             let queue = || self.chip.queue(number);
-            let transmit = TransmitRing::new(memory, queue(), true);
-            rings.start(ReceiveRing::new(memory, queue()), transmit);
+            let transmit = TransmitRing::new(memory, queue(), true, self.shared.as_ref());
+            rings.start(ReceiveRing::new(memory, queue(), self.shared.as_ref()), transmit);
         }
     }
 
@@ -107,6 +135,13 @@ impl<C: Played> Lab<C> {
 
     pub(crate) fn progress(&self) -> Option<u64> {
         self.rings.transmit.lock().as_mut().and_then(TransmitRing::progress)
+    }
+
+    /// Buffers of the pool that are neither there nor the card's.
+    pub(crate) fn missing(&self) -> u64 {
+        let receive = self.rings.receive.lock().as_ref().map_or(0, ReceiveRing::lent);
+        let transmit = self.rings.transmit.lock().as_ref().map_or(0, TransmitRing::lent);
+        self.pool.ledger().outstanding() - (receive + transmit) as u64
     }
 
     pub(crate) fn dropped(&self, reason: &str) -> u64 {

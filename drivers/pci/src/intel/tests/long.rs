@@ -1,7 +1,6 @@
 //! Packets that the card cuts.
 
 use super::*;
-use warmlane_mem::Pool;
 use warmlane_mem::{Segmentation, SegmentationKind};
 use warmlane_port::software_offload::Segments;
 

@@ -1,0 +1,145 @@
+//! Buffers of the pool that the card has: it fills them, and sends what is in them, where they are. So nothing is copied.
+//!
+//! The card reaches all of the pool's memory then, and is trusted like this program: which buffers it has is remembered here and not believed of it, and
+//! the length of what it wrote is checked, but what it writes elsewhere, or later than it says, nobody can keep it from.
+
+use super::memory::BUFFER_BYTES;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+use warmlane_mem::{BufferOffsets, Region};
+
+/// No buffer has this number.
+const NONE: u32 = u32::MAX;
+
+/// Buffers that are taken or freed at once.
+pub(crate) const AT_ONCE: usize = 64;
+
+/// The pool's memory, as the card finds it.
+#[derive(Debug)]
+pub(crate) struct SharedPool {
+    region: Region,
+    /// Where the card finds the first byte of the region.
+    address: u64,
+    /// Buffers that the card had when its rings ended. It may use them until it is reset.
+    left: Mutex<Vec<u32>>,
+}
+
+impl SharedPool {
+    /// Of a region that the card finds at this address. Whoever drops the last of them has reset the card, or keeps it from memory.
+    pub(crate) const fn new(region: Region, address: u64) -> Self {
+        Self { region, address, left: Mutex::new(Vec::new()) }
+    }
+
+    /// Whether the card, which is told nothing of how long a buffer is, can fill buffers of the region.
+    pub(crate) const fn is_possible(region: &Region) -> bool {
+        region.data_size() >= BUFFER_BYTES as usize
+    }
+}
+
+impl Drop for SharedPool {
+    fn drop(&mut self) {
+        let left = self.left.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: they were the rings', which have named each once and are gone (`Lent`); and so is the card's access (`new`).
+        unsafe { self.region.free_raw(left) };
+    }
+}
+
+/// Which of them the card has for a ring, by positions in the ring.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pool: Arc<SharedPool>,
+    /// As many as the ring has descriptors, a power of two.
+    indices: Box<[u32]>,
+}
+
+impl Lent {
+    /// None yet.
+    pub(crate) fn new(pool: &Arc<SharedPool>, size: u16) -> Self {
+        Self { pool: Arc::clone(pool), indices: vec![NONE; size.into()].into() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn region(&self) -> &Region {
+        &self.pool.region
+    }
+
+    /// How many the card has.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn count(&self) -> usize {
+        self.indices.iter().filter(|index| **index != NONE).count()
+    }
+
+    /// The region, and what the card has of it.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&Region, Slots<'_>) {
+        let Self { pool, indices } = self;
+        let slots = Slots { indices, offsets: pool.region.offsets(), address: pool.address };
+        (&pool.region, slots)
+    }
+
+    /// Where a packet's data begins in the buffer at a position, if there is one.
+    #[inline(always)]
+    pub(crate) fn data(&self, position: u16) -> Option<NonNull<u8>> {
+        let (region, place) = (self.region(), usize::from(position) & (self.indices.len() - 1));
+        let index = Some(self.indices[place]).filter(|index| *index != NONE)?;
+        let offset = region.offsets().of(index) as usize + usize::from(region.start());
+        // SAFETY: the index is one of the region's buffers, which are all mapped (`lend`).
+        Some(unsafe { region.address().add(offset) })
+    }
+
+    /// Frees the buffers at so many positions, which the card is done with.
+    #[inline]
+    pub(crate) fn free(&mut self, first: u16, count: u16) {
+        let (region, mut slots) = self.parts();
+        let mut indices = [0; AT_ONCE];
+        let mut found = 0;
+        for ahead in 0..count {
+            // Of a descriptor without a buffer of the pool's there is none.
+            if let Some(index) = slots.take_back(first.wrapping_add(ahead)) {
+                indices[found] = index;
+                found += 1;
+            }
+            if found == AT_ONCE || ahead + 1 == count {
+                // SAFETY: each was lent, and was taken back just now; the card is done with it.
+                unsafe { region.free_raw(&indices[..found]) };
+                found = 0;
+            }
+        }
+    }
+}
+
+/// Which buffers the card has, for who passes some to it or takes them back.
+#[derive(Debug)]
+pub(crate) struct Slots<'a> {
+    indices: &'a mut [u32],
+    offsets: BufferOffsets,
+    address: u64,
+}
+
+impl Slots<'_> {
+    #[inline(always)]
+    const fn place(&mut self, position: u16) -> &mut u32 {
+        let place = position as usize & (self.indices.len() - 1);
+        &mut self.indices[place]
+    }
+
+    /// Notes that the card has this buffer, which was made raw and is nobody else's. Returns where the card finds this byte of it.
+    #[inline(always)]
+    pub(crate) const fn lend(&mut self, position: u16, index: u32, offset: u16) -> u64 {
+        *self.place(position) = index;
+        self.address + self.offsets.of(index) + offset as u64
+    }
+
+    /// The buffer at a position, if the card has one there: it has it no more.
+    #[inline(always)]
+    pub(crate) fn take_back(&mut self, position: u16) -> Option<u32> {
+        Some(std::mem::replace(self.place(position), NONE)).filter(|index| *index != NONE)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let indices = self.indices.iter().copied().filter(|index| *index != NONE);
+        self.pool.left.lock().unwrap_or_else(PoisonError::into_inner).extend(indices);
+    }
+}
