@@ -333,6 +333,7 @@ fn while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent<C: Played>() {
     lab.rings.stop();
     assert_eq!((lab.send(0, &[60; 3]), lab.dropped("not-connected")), (3, 153));
     assert!(lab.take().is_empty());
+    lab.model.state().has_link = true;
     lab.start(64);
     assert_eq!(lab.missing(), 0);
 }
