@@ -46,7 +46,7 @@ const UDP: u8 = 17;
 /// The hypervisor's socket for commands.
 const MONITOR: &str = "monitor";
 
-/// What QEMU 10 says when it falls over a race of its own between emulated processors while a machine boots: about one start in a hundred.
+/// What QEMU 10 says when it falls over a race of its own between emulated processors while a machine boots, now and then.
 const EMULATOR_FAULT: &str = "iotlb_to_section: Assertion";
 
 /// What the machine says when it is there.

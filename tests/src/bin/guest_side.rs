@@ -1,6 +1,6 @@
 //! One side of the comparisons of drivers in a virtual machine, where a program takes frames from a card and sends them back by it.
 //!
-//!     guest-side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE
+//!     guest_side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE
 //!
 //! CARD is `virtio`, `virtio-packed`, `e1000e` or `igb`. PROGRAM is `warmlane` (`bench port-echo`) or `testpmd` (io, Debian's; also with `-vectorized` or `-1024`
 //! behind it). Both drive the card by VFIO, without an IOMMU: with one, QEMU would not give a virtio device to a program outside. The emulator has CPU; what sends
@@ -163,7 +163,7 @@ fn pinned(namespace: &Namespace, command: &Command, cpu: &str) -> Command {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [name, program, bytes, cpu, second_cpu, warmlane] = &arguments[..] else {
-        panic!("guest-side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE")
+        panic!("guest_side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE")
     };
     let card = card(name);
     let (script, mut files, up) = script(&card, program);

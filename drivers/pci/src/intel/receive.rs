@@ -276,7 +276,7 @@ impl<Q: Queue> ReceiveRing<Q> {
                 None => self.memory.buffer(Side::Receive, position),
                 Some(lent) => match lent.data(position) {
                     Some(buffer) => buffer,
-                    // Not so: the card has one for each descriptor that it was told of.
+                    // That can't be: each descriptor that the card was told of has one.
                     None => return Slow::Dropped(ReceiveDrop::TooLarge),
                 },
             };

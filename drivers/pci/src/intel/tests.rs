@@ -39,8 +39,10 @@ macro_rules! on_all_cards {
             )+
         }
     };
-    // The same with cards that reach the pool.
-    (zero_copy: $($name:ident),+ $(,)?) => {
+    // And those in front with cards that reach the pool.
+    (also_with_zero_copy: $($name:ident),+; others: $($other:ident),+ $(,)?) => {
+        on_all_cards! { $($name,)+ $($other),+ }
+
         mod zero_copy {
             $(
                 #[test]
@@ -375,36 +377,21 @@ fn what_comes_while_a_lane_falls_asleep_wakes_it<C: Played>() {
 }
 
 on_all_cards! {
+    also_with_zero_copy:
     frames_of_all_lengths_come_and_go_as_they_are_many_times_round_the_rings,
+    what_the_card_found_out_of_checksums_is_noted,
+    damaged_frames_and_those_too_short_are_dropped_and_counted,
+    lengths_and_ends_that_cannot_be_break_the_ring,
+    what_is_done_out_of_order_waits_for_what_is_before_it,
+    what_the_card_does_not_have_is_not_looked_at,
+    a_full_ring_takes_no_more_until_the_card_is_done,
+    a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck,
+    frames_that_cannot_be_sent_are_dropped_and_counted,
+    checksums_that_are_left_to_the_card_are_completed,
+    while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent,
+    an_idle_lane_is_woken_by_what_comes_and_by_nothing_else,
+    what_comes_while_a_lane_falls_asleep_wakes_it;
+    others:
     frames_in_several_buffers_are_whole,
-    what_the_card_found_out_of_checksums_is_noted,
-    damaged_frames_and_those_too_short_are_dropped_and_counted,
-    lengths_and_ends_that_cannot_be_break_the_ring,
-    what_is_done_out_of_order_waits_for_what_is_before_it,
-    what_the_card_does_not_have_is_not_looked_at,
     a_card_without_buffers_loses_frames_and_says_how_many,
-    a_full_ring_takes_no_more_until_the_card_is_done,
-    a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck,
-    frames_that_cannot_be_sent_are_dropped_and_counted,
-    checksums_that_are_left_to_the_card_are_completed,
-    while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent,
-    an_idle_lane_is_woken_by_what_comes_and_by_nothing_else,
-    what_comes_while_a_lane_falls_asleep_wakes_it,
-}
-
-on_all_cards! {
-    zero_copy:
-    frames_of_all_lengths_come_and_go_as_they_are_many_times_round_the_rings,
-    what_the_card_found_out_of_checksums_is_noted,
-    damaged_frames_and_those_too_short_are_dropped_and_counted,
-    lengths_and_ends_that_cannot_be_break_the_ring,
-    what_is_done_out_of_order_waits_for_what_is_before_it,
-    what_the_card_does_not_have_is_not_looked_at,
-    a_full_ring_takes_no_more_until_the_card_is_done,
-    a_card_that_is_a_whole_turn_of_the_ring_further_is_not_stuck,
-    frames_that_cannot_be_sent_are_dropped_and_counted,
-    checksums_that_are_left_to_the_card_are_completed,
-    while_the_link_flaps_what_is_to_be_sent_is_dropped_or_sent,
-    an_idle_lane_is_woken_by_what_comes_and_by_nothing_else,
-    what_comes_while_a_lane_falls_asleep_wakes_it,
 }
