@@ -257,8 +257,10 @@ mod tests {
             Ok(Round { cycles_per_unit: variant as f64, disturbed })
         });
         let taken = taken.unwrap();
-        assert!(taken.turns >= 4 && !taken.counted.contains(&0) && taken.counted.len() == 3, "{taken:?}");
-        assert_eq!((taken.variants, taken.seed), (vec![vec![0.0; 3], vec![1.0; 3]], 7));
+        // A turn that was out of the clock's course may count after all when the next one is there.
+        let count = taken.counted.len();
+        assert!(taken.turns >= 4 && !taken.counted.contains(&0) && count >= 3, "{taken:?}");
+        assert_eq!((taken.variants, taken.seed), (vec![vec![0.0; count], vec![1.0; count]], 7));
     }
 
     #[test]

@@ -317,7 +317,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let checkouts =
             Checkouts::new(repository.path(), folder.path(), &arguments.build, &arguments.program)?;
-        find(arguments, &checkouts)
+        // Where others disturb the machine it says so, and nothing else: that is to be tried again.
+        let is_disturbed = |answer: &anyhow::Result<String>| {
+            answer.as_ref().is_err_and(|error| error.to_string().contains("could not be measured"))
+        };
+        let mut answer = find(arguments, &checkouts);
+        for _ in 0..9 {
+            if !is_disturbed(&answer) {
+                break;
+            }
+            answer = find(arguments, &checkouts);
+        }
+        answer
     }
 
     #[test]
