@@ -5,6 +5,7 @@
 
 mod chip;
 mod descriptor;
+mod null_card;
 mod queue;
 mod registers;
 
@@ -14,6 +15,7 @@ mod model;
 mod tests;
 
 pub(crate) use chip::Igb;
+pub use null_card::{NullCard, NullCardPort};
 
 /// The 82576 with copper, which QEMU's `igb` is, with four ports of copper (twice), and the 82576NS with copper.
 pub(crate) const DEVICES: [u16; 4] = [0x10c9, 0x10e8, 0x1526, 0x150a];

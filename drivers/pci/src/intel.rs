@@ -9,16 +9,16 @@ pub(crate) mod chip;
 pub(crate) mod counters;
 pub(crate) mod descriptor;
 mod drops;
-mod lent;
-pub mod look;
+pub(crate) mod lent;
+mod look;
 pub(crate) mod memory;
 mod port;
 pub(crate) mod queue;
-mod receive;
+pub(crate) mod receive;
 pub(crate) mod registers;
-mod rings;
+pub(crate) mod rings;
 mod segmentation;
-mod transmit;
+pub(crate) mod transmit;
 
 #[cfg(any(test, fuzzing))]
 pub mod liar;

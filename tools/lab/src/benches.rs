@@ -1,7 +1,6 @@
 //! The benches: each is a name, a sentence, and how to prepare it. A file holds those of one subject.
 
 mod cache_model;
-mod card_look;
 mod checksum;
 pub(crate) mod copy;
 mod docsis_crypto;
@@ -13,6 +12,7 @@ mod generate;
 mod locks;
 pub(crate) mod lpm;
 mod neighbours;
+mod null_card;
 pub(crate) mod packed_look;
 mod pcap;
 mod pool;
@@ -37,7 +37,7 @@ pub(crate) const GROUPS: &[&[Bench]] = &[
     ports::BENCHES,
     virtual_ports::BENCHES,
     packed_look::BENCHES,
-    card_look::BENCHES,
+    null_card::BENCHES,
     pcap::BENCHES,
     rings::BENCHES,
     locks::BENCHES,

@@ -12,13 +12,13 @@ pub(crate) const HEADER_BYTES: u16 = 14;
 /// first is the address of the buffer, and is overwritten with a hash or a sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Received(pub u64);
+pub(crate) struct Received(pub(crate) u64);
 
 impl Received {
     /// It is the card's no more.
-    pub const DONE: u64 = 1 << 0;
+    pub(crate) const DONE: u64 = 1 << 0;
     /// The frame ends in its buffer. Without it, nothing else but the length counts.
-    pub const END: u64 = 1 << 1;
+    pub(crate) const END: u64 = 1 << 1;
     /// What is said of checksums doesn't count. The 82576 never sets it.
     pub(crate) const IGNORE_CHECKSUMS: u64 = 1 << 2;
     /// The checksum of TCP or UDP was looked at.

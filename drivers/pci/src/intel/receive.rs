@@ -18,6 +18,7 @@ use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
 use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
+use warmlane_sys::simd::{self, Level};
 use warmlane_sys::vector::{self, Vector, Work};
 
 /// The card is told of descriptors that it has again when there are this many: a register is far away.
@@ -45,6 +46,8 @@ pub(crate) struct ReceiveRing<Q> {
     lent: Option<Lent>,
     /// The first that isn't the card's, as far as it knows: one is always left out, or a full ring would look like an empty one.
     tail: u16,
+    /// The instructions by which descriptors are looked at.
+    pub(crate) level: Level,
 }
 
 /// What became of a frame that is not plain.
@@ -80,7 +83,8 @@ impl<Q: Queue> ReceiveRing<Q> {
     /// Gives the card, which receives and has nothing yet, all descriptors; with buffers of the pool, if it is to fill those.
     pub(crate) fn new(memory: &Arc<RingMemory>, queue: Q, pool: Option<&Arc<SharedPool>>) -> Self {
         let lent = pool.map(|pool| Lent::new(pool, memory.size()));
-        let mut ring = Self { memory: Arc::clone(memory), queue, next: 0, end: 0, lent, tail: 0 };
+        let (memory, level) = (Arc::clone(memory), simd::detected());
+        let mut ring = Self { memory, queue, next: 0, end: 0, lent, tail: 0, level };
         ring.fill(1);
         ring.tell(1);
         ring
@@ -180,9 +184,9 @@ impl<Q: Queue> ReceiveRing<Q> {
         let (behind, ahead) = self.memory.descriptors(Side::Receive).split_at(self.next.into());
         // Up to the ring's end, and from its start.
         let to_end = ahead.len().min(most);
-        let mut found = plain_frames(&ahead[..to_end], room, &mut heads[..to_end]);
+        let mut found = plain_frames(self.level, &ahead[..to_end], room, &mut heads[..to_end]);
         if found == to_end {
-            found += plain_frames(&behind[..most - to_end], room, &mut heads[to_end..most]);
+            found += plain_frames(self.level, &behind[..most - to_end], room, &mut heads[to_end..most]);
         }
         found
     }

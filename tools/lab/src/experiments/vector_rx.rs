@@ -1,22 +1,21 @@
-//! From descriptors to descriptors: receiving, forwarding and sending, one by one and with vector instructions.
+//! From descriptors to descriptors: receiving, forwarding and sending by the driver of Intel's 82576, one by one and with vector instructions.
 
 mod forward;
-mod receive;
-mod transmit;
 
+use crate::benches::fixture;
 use crate::error::LabError;
 use crate::experiment::Experiment;
 use crate::measure::Measure;
 use crate::plot::{Axis, Figure, Marks};
+use crate::random::Xorshift;
 use crate::record::{Claim, Findings};
 use crate::setting::{Lanes, Setting};
 use crate::table::{Cell, Column};
 use crate::verdict::{Answer, Basis, Prediction};
 use forward::Forwarding;
-use receive::Driver;
 use std::hint::black_box;
-use std::sync::atomic::{Ordering, fence};
-use transmit::Transmit;
+use warmlane_mem::{Burst, LaneCache, Pool};
+use warmlane_pci::{NullCard, NullCardPort};
 use warmlane_sys::{clock, vector};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -29,14 +28,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
                each step's share is in a picture without figures",
         predictions: &PREDICTIONS,
     },
-    method: "Rings of 256 descriptors of 16 bytes on both ends, laid out as a card's. The lab plays the card, outside the time that counts: it writes all \
-             receive descriptors. Then 32 packets at a time are received (read descriptors until one is not done; write length, type, VLAN tag and hash \
-             into the packet's header with the fields that every packet starts with; post a new buffer), forwarded (look the destination up among 65,536 \
-             prefixes, write both Ethernet addresses, count the hop) and sent (write a descriptor, keep the buffer's number). The steps are the \
-             claim's: all one by one; receiving and sending eight at a time, by shuffles and stores of 16 bytes, and forwarding one by one; \
-             all eight at a time. The whole is timed over a ring of packets; so is each of its parts, with \
-             a ring received before any of it is forwarded: their sum must explain the whole within 10 %. Buffers come in order from a set whose headers and frames \
-             the first-level cache holds, or the last-level cache; so none is freed. What a card's writes and reads cost is not in it.",
+    method: "The driver of Intel's 82576 with a card that reaches the pool, and that the lab plays outside the time that counts: it turns the descriptors of frames of 64 \
+             bytes over, and moves no data. Then 32 packets at a time are received (read descriptors until one is not done; take the buffers back; write the packets' \
+             headers; post buffers of the pool), forwarded (look the destination up among 65,536 prefixes, write both Ethernet addresses, count the hop) and sent \
+             (write descriptors; free the buffers that the card is done with). The steps are the \
+             claim's: descriptors are looked at and packets forwarded one by one; descriptors several at a time; packets eight at a time, too, with their addresses \
+             written by shuffles and stores of 16 bytes. Sending is the same in all. The whole is timed over a ring of packets; so is each of its parts, with \
+             a ring received before any of it is forwarded: their sum must explain the whole within 10 %. With rings of 64 descriptors, all headers and frames in use \
+             fit in the first-level cache, with 4,096 they are some 1 MiB. What a card's writes and reads cost is not in it.",
     steps: None,
     run,
 };
@@ -48,48 +47,45 @@ const PREDICTIONS: [Prediction; 6] = [
     Prediction {
         basis: Basis::Figure,
         ..Prediction::at_most(
-            "a packet with the new vector step, last level; the claim's has a card on top",
+            "a packet with the new vector step, long rings; the claim's has a card on top",
             "cycles",
             54.0,
             "a path that costs more even without a card",
         )
     },
-    Prediction::at_least("vector driver against scalar one, first level", "%", 3.0, NO_GAIN),
+    Prediction::at_least("vector driver against scalar one, short rings", "%", 3.0, NO_GAIN),
     Prediction::at_least(
-        "vector forwarding between against scalar forwarding, first level",
+        "vector forwarding between against scalar forwarding, short rings",
         "%",
         3.0,
         NO_GAIN,
     ),
     Prediction::check(
-        "scalar: sum of the parts over the whole, first level",
+        "scalar: sum of the parts over the whole, short rings",
         "times",
         [0.9, 1.1],
         UNEXPLAINED,
     ),
     Prediction::check(
-        "old vector: sum of the parts over the whole, first level",
+        "old vector: sum of the parts over the whole, short rings",
         "times",
         [0.9, 1.1],
         UNEXPLAINED,
     ),
     Prediction::check(
-        "new vector: sum of the parts over the whole, first level",
+        "new vector: sum of the parts over the whole, short rings",
         "times",
         [0.9, 1.1],
         UNEXPLAINED,
     ),
 ];
 
-const RING: usize = 256;
+/// Descriptors of a ring, of which a card has one less.
+const RINGS: [usize; 2] = [64, 4_096];
 /// Packets that are received at once.
 const BURST: usize = 32;
-/// Rings in a unit of work.
-const REPEAT: usize = 12;
-/// Descriptors or packets that the vector variants take at once.
-const WIDTH: usize = 8;
-/// Buffers: headers and frames are 32 KiB, and 4 MiB.
-const BUFFERS: [(&str, usize); 2] = [("first level", 256), ("last level", 32_768)];
+/// Packets in a unit of work, at least.
+const PACKETS: usize = 3_000;
 
 /// How far vector instructions go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,94 +110,101 @@ enum Timed {
 const TIMED: [Timed; 4] = [Timed::Whole, Timed::Receiving, Timed::Forwarding, Timed::Sending];
 
 struct Path {
-    driver: Driver,
+    port: NullCardPort,
     forwarding: Forwarding,
-    transmit: Transmit,
     step: Step,
     timed: Timed,
     counted: u64,
-    /// Buffers that were received and not forwarded yet.
-    received: Vec<u32>,
+    burst: Burst,
+    /// Bursts that are received before any is forwarded.
+    received: Vec<Burst>,
+    _lane: LaneCache,
 }
 
 impl Path {
-    fn new(buffers: usize, step: Step, timed: Timed) -> Result<Self, LabError> {
+    fn new(ring: usize, step: Step, timed: Timed) -> Result<Self, LabError> {
+        Self::with_pool(fixture::pool("vector-rx")?, ring, step, timed)
+    }
+
+    fn with_pool(
+        (pool, lane): (Pool, LaneCache),
+        ring: usize,
+        step: Step,
+        timed: Timed,
+    ) -> Result<Self, LabError> {
+        fill_all(&pool)?;
+        let port = NullCard::open(&pool, ring, step != Step::Scalar).map_err(LabError::setup)?;
+        let bursts = if timed == Timed::Whole { 0 } else { ring.div_ceil(BURST) };
         Ok(Self {
-            driver: Driver::new(buffers, step != Step::Scalar)?,
-            forwarding: Forwarding::new(buffers)?,
-            transmit: Transmit::new(),
+            port,
+            forwarding: Forwarding::new(),
             step,
             timed,
             counted: 0,
-            received: Vec::with_capacity(RING),
+            burst: Burst::with_limit(BURST),
+            received: (0..bursts).map(|_| Burst::with_limit(BURST)).collect(),
+            _lane: lane,
         })
     }
 
     #[inline(always)]
-    fn forward(forwarding: &mut Forwarding, step: Step, buffers: &[u32]) {
-        if step == Step::NewVector { forwarding.by_vector(buffers) } else { forwarding.one_by_one(buffers) }
+    fn forward(forwarding: &Forwarding, step: Step, burst: &mut Burst) {
+        if step == Step::NewVector { forwarding.by_vector(burst) } else { forwarding.one_by_one(burst) }
     }
 
-    #[inline(always)]
-    fn send(&mut self, buffers: &[u32]) {
-        let headers = &self.driver.headers;
-        if self.step == Step::Scalar {
-            self.transmit.one_by_one(headers, buffers);
-        } else {
-            self.transmit.by_vector(headers, buffers);
-        }
-    }
-
-    /// All that has come, burst by burst; returns how many packets.
+    /// All that has come, burst by burst; returns how many packets were sent.
     fn whole(&mut self) -> usize {
+        let Self { port, forwarding, step, burst, .. } = self;
         let mut packets = 0;
-        for _ in 0..RING / BURST {
-            let mut burst = [0; BURST];
-            let received = self.driver.receive();
-            let count = received.len();
-            burst[..count].copy_from_slice(received);
-            Self::forward(&mut self.forwarding, self.step, &burst[..count]);
-            self.send(&burst[..count]);
-            packets += count;
+        while port.receive.receive(burst) > 0 {
+            Self::forward(forwarding, *step, burst);
+            packets += port.transmit.transmit(burst);
         }
         packets
     }
 
     /// The same part by part, of which the one in question is timed.
     fn parts(&mut self) -> usize {
-        self.received.clear();
+        let Self { port, forwarding, step, received, .. } = self;
         let begin = clock::cycles_ordered();
-        for _ in 0..RING / BURST {
-            self.received.extend_from_slice(self.driver.receive());
+        for burst in &mut *received {
+            if port.receive.receive(burst) == 0 {
+                break;
+            }
         }
-        let received = clock::cycles_ordered();
-        let buffers = std::mem::take(&mut self.received);
-        for burst in buffers.chunks(BURST) {
-            Self::forward(&mut self.forwarding, self.step, burst);
+        let received_all = clock::cycles_ordered();
+        for burst in &mut *received {
+            Self::forward(forwarding, *step, burst);
         }
         let forwarded = clock::cycles_ordered();
-        for burst in buffers.chunks(BURST) {
-            self.send(burst);
-        }
+        let packets = received.iter_mut().map(|burst| port.transmit.transmit(burst)).sum();
         let sent = clock::cycles_ordered();
         self.counted += match self.timed {
-            Timed::Receiving => received - begin,
-            Timed::Forwarding => forwarded - received,
+            Timed::Receiving => received_all - begin,
+            Timed::Forwarding => forwarded - received_all,
             Timed::Sending => sent - forwarded,
             Timed::Whole => sent - begin,
         };
-        self.received = buffers;
-        self.received.len()
+        packets
     }
+}
+
+/// Writes a frame to each buffer of a pool. A card would, outside the time that counts.
+fn fill_all(pool: &Pool) -> Result<(), LabError> {
+    let mut random = Xorshift(Xorshift::SEED);
+    let mut all = Vec::new();
+    while let Some(mut packet) = pool.take() {
+        packet.fill(&forward::frame(&mut random)).map_err(LabError::setup)?;
+        all.push(packet);
+    }
+    Ok(())
 }
 
 impl Measure for Path {
     fn work(&mut self) -> u64 {
         let mut packets = 0;
-        for _ in 0..REPEAT {
-            self.driver.deliver(RING);
-            // A card's writes are long done when the driver reads; ours must be, or a wide load would wait for narrow stores.
-            fence(Ordering::SeqCst);
+        while packets < PACKETS {
+            self.port.card.deliver(usize::MAX, size_of::<forward::Start>() as u16);
             if self.timed == Timed::Whole {
                 let begin = clock::cycles_ordered();
                 packets += black_box(self.whole());
@@ -209,6 +212,7 @@ impl Measure for Path {
             } else {
                 packets += black_box(self.parts());
             }
+            self.port.card.send();
         }
         packets as u64
     }
@@ -227,12 +231,12 @@ type Costs = [f64; TIMED.len()];
 
 fn run(setting: &Setting, progress: &mut dyn FnMut(&str)) -> Result<Findings, LabError> {
     let mut costs = Vec::new();
-    for (name, buffers) in BUFFERS {
-        progress(name);
+    for ring in RINGS {
+        progress(&format!("rings of {ring}"));
         let mut variants = Vec::<Box<dyn Measure>>::new();
         for (step, _) in STEPS {
             for timed in TIMED {
-                variants.push(Box::new(Path::new(buffers, step, timed)?));
+                variants.push(Box::new(Path::new(ring, step, timed)?));
             }
         }
         let medians = setting.take_turns(Lanes::One, &mut variants)?.medians;
@@ -251,29 +255,29 @@ fn gain(before: &Costs, after: &Costs) -> f64 {
     100.0 * (before[0] / after[0] - 1.0)
 }
 
-/// `costs` has, for each of [`BUFFERS`], those of the steps.
+/// `costs` has, for each of [`RINGS`], those of the steps.
 fn findings(costs: &[[Costs; 3]]) -> Findings {
     let columns = Column::list(
-        "headers and frames in | step | receive [cycles/packet] | forward [cycles/packet] | send [cycles/packet] | sum [cycles/packet] | \
+        "descriptors of a ring | step | receive [cycles/packet] | forward [cycles/packet] | send [cycles/packet] | sum [cycles/packet] | \
          whole [cycles/packet] | sum over whole [times] | gain over scalar [%]",
     );
     let (mut rows, mut groups, mut series) = (Vec::new(), Vec::new(), vec![Vec::new(); TIMED.len()]);
-    for ((cache, _), costs) in BUFFERS.into_iter().zip(costs) {
+    for (ring, costs) in RINGS.into_iter().zip(costs) {
         for ((_, step), cost) in STEPS.into_iter().zip(costs) {
             let [whole, receive, forward, send] = *cost;
-            let mut row: Vec<Cell> = vec![cache.into(), step.into()];
+            let mut row: Vec<Cell> = vec![ring.into(), step.into()];
             let figures =
                 [receive, forward, send, sum(cost), whole, sum(cost) / whole, gain(&costs[0], cost)];
             row.extend(figures.map(Cell::from));
             rows.push(row);
-            groups.push(format!("{step}, {cache}"));
+            groups.push(format!("{step}, {ring}"));
             series.iter_mut().zip(cost).for_each(|(series, &cost)| series.push(cost));
         }
     }
     let names = ["whole", "receive", "forward", "send"].map(str::to_owned);
     let figure = Figure {
         title: "From descriptors to descriptors".to_owned(),
-        x: Axis::linear("step, and the cache that holds headers and frames"),
+        x: Axis::linear("step, and descriptors of a ring"),
         y: Axis::linear("cycles per packet"),
         marks: Marks::Bars { groups, series: names.into_iter().zip(series).collect() },
     };
@@ -297,9 +301,9 @@ fn answers(costs: &[[Costs; 3]]) -> [Answer; 6] {
 }
 
 fn conclusion(costs: &[[Costs; 3]]) -> String {
-    let told = BUFFERS.iter().zip(costs).map(|((cache, _), [scalar, old, new])| {
+    let told = RINGS.iter().zip(costs).map(|(ring, [scalar, old, new])| {
         format!(
-            "with all in the {cache} cache {:.1} cycles a packet one by one, {:.1} with the vector driver ({:+.0} %), {:.1} with vector forwarding between \
+            "with rings of {ring} descriptors {:.1} cycles a packet one by one, {:.1} with the vector driver ({:+.0} %), {:.1} with vector forwarding between \
              ({:+.0} %)",
             scalar[0],
             old[0],
@@ -329,24 +333,34 @@ mod tests {
         assert_judged(&PREDICTIONS, &answers(&[as_claimed; 2]), &answers(&[turned; 2]));
     }
 
+    /// All frames, by their buffers, of a pool that has got all of these back.
+    fn frames(pool: &Pool) -> Vec<Vec<u8>> {
+        let mut frames = vec![Vec::new(); pool.buffers() as usize];
+        let mut all = Vec::new();
+        while let Some(mut packet) = pool.take() {
+            let frame = packet.append(size_of::<forward::Start>()).unwrap().to_vec();
+            frames[packet.id().index() as usize] = frame;
+            all.push(packet);
+        }
+        assert!(frames.iter().all(|frame| !frame.is_empty()));
+        frames
+    }
+
     #[test]
-    fn every_step_leaves_the_same_and_so_do_its_parts() {
-        for buffers in [256, 1_003] {
-            let mut paths: Vec<Path> = STEPS
-                .into_iter()
-                .flat_map(|(step, _)| {
-                    [Timed::Whole, Timed::Sending].map(|timed| Path::new(buffers, step, timed).unwrap())
-                })
-                .collect();
-            for path in &mut paths {
-                assert_eq!(path.work() + path.work(), 2 * (REPEAT * RING) as u64);
-            }
-            let (first, others) = paths.split_first().unwrap();
-            for other in others {
-                assert!(
-                    first.transmit.ring == other.transmit.ring && first.transmit.sent == other.transmit.sent
-                );
-                assert!(first.forwarding.frames[..] == other.forwarding.frames[..]);
+    fn every_step_leaves_the_same() {
+        for ring in [64, 256] {
+            for timed in [Timed::Whole, Timed::Sending] {
+                let [scalar, old, new] = STEPS.map(|(step, _)| {
+                    let (pool, lane) = fixture::pool("vector-rx").unwrap();
+                    let mut path = Path::with_pool((pool.clone(), lane), ring, step, timed).unwrap();
+                    let packets = path.work() + path.work();
+                    assert!(packets >= 2 * PACKETS as u64, "{packets}");
+                    drop(path);
+                    frames(&pool)
+                });
+                let forwarded = scalar.iter().filter(|frame| frame[11] == 0xff).count();
+                assert!(forwarded >= ring - 1, "{forwarded}");
+                assert!(scalar == old && scalar == new);
             }
         }
     }
@@ -354,6 +368,6 @@ mod tests {
     #[test]
     fn there_is_a_row_for_each_combination() {
         let findings = run(&Setting::tiny(), &mut |_| ()).unwrap();
-        findings.assert_rows(BUFFERS.len() * STEPS.len());
+        findings.assert_rows(RINGS.len() * STEPS.len());
     }
 }
