@@ -4,7 +4,7 @@ use super::descriptor;
 use crate::error::PciError;
 use crate::intel::descriptor::{Context, DataDescriptor, Piece, Received, Tso};
 use crate::intel::lent::SharedPool;
-use crate::intel::memory::{BUFFER_BYTES, RingMemory, Side, Word};
+use crate::intel::memory::{BUFFER_BYTES, RingMemory, Side};
 use crate::intel::queue::Queue;
 use crate::intel::receive::{CardReceive, ReceiveRing};
 use crate::intel::rings::{PortEnd, Rings};
@@ -139,7 +139,7 @@ impl NullCard {
         let mut delivered = 0;
         while delivered < count {
             let Some(position) = self.take(Side::Receive) else { break };
-            self.memory.word(Side::Receive, position, Word::Second).store(word, Ordering::Release);
+            self.memory.status(Side::Receive, position).store(word, Ordering::Release);
             delivered += 1;
         }
         // A card's writes are long done when the driver reads; these must be, or a wide load would wait for narrow stores.
@@ -151,7 +151,7 @@ impl NullCard {
     pub fn send(&mut self) -> usize {
         let mut sent = 0;
         while let Some(position) = self.take(Side::Transmit) {
-            let word = self.memory.word(Side::Transmit, position, Word::Second);
+            let word = self.memory.status(Side::Transmit, position);
             let written = word.load(Ordering::Relaxed);
             if written & DataDescriptor::REPORT != 0 {
                 word.store(written | DataDescriptor::DONE, Ordering::Release);

@@ -91,21 +91,44 @@ impl Lent {
     #[inline]
     pub(crate) fn free(&mut self, first: u16, count: u16) {
         let (region, mut slots) = self.parts();
-        let mut indices = [0; AT_ONCE];
-        let mut found = 0;
-        for ahead in 0..count {
+        let mut all = [0; AT_ONCE];
+        let mut done = 0;
+        while done < count {
+            let now = usize::from(count - done).min(AT_ONCE);
+            let indices = &mut all[..now];
+            slots.take_back(first.wrapping_add(done), indices);
             // Of a descriptor without a buffer of the pool's there is none.
-            if let Some(index) = slots.take_back(first.wrapping_add(ahead)) {
-                indices[found] = index;
-                found += 1;
-            }
-            if found == AT_ONCE || ahead + 1 == count {
-                // SAFETY: each was lent, and was taken back just now; the card is done with it.
-                unsafe { region.free_raw(&indices[..found]) };
-                found = 0;
-            }
+            let found = if are_all_there(indices) { now } else { move_to_front(indices) };
+            // SAFETY: each was lent, and was taken back just now; the card is done with it.
+            unsafe { region.free_raw(&indices[..found]) };
+            done += now as u16;
         }
     }
+}
+
+/// Whether each is one of a buffer. No branch for each: several are looked at together.
+#[inline(always)]
+pub(crate) fn are_all_there(indices: &[u32]) -> bool {
+    indices.iter().fold(true, |all, &index| all & (index != NONE))
+}
+
+/// Moves those of buffers to the front. Returns how many there are.
+#[cold]
+fn move_to_front(indices: &mut [u32]) -> usize {
+    let mut found = 0;
+    for place in 0..indices.len() {
+        if indices[place] != NONE {
+            indices.swap(found, place);
+            found += 1;
+        }
+    }
+    found
+}
+
+/// How many are in front of the first that is none of a buffer.
+#[cold]
+pub(crate) fn before_none(indices: &[u32]) -> usize {
+    indices.iter().take_while(|index| **index != NONE).count()
 }
 
 /// Which buffers the card has, for who passes some to it or takes them back.
@@ -117,23 +140,49 @@ pub(crate) struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    #[inline(always)]
-    const fn place(&mut self, position: u16) -> &mut u32 {
-        let place = position as usize & (self.indices.len() - 1);
-        &mut self.indices[place]
-    }
-
     /// Notes that the card has this buffer, which was made raw and is nobody else's. Returns where the card finds this byte of it.
     #[inline(always)]
     pub(crate) const fn lend(&mut self, position: u16, index: u32, offset: u16) -> u64 {
-        *self.place(position) = index;
+        let place = position as usize & (self.indices.len() - 1);
+        self.indices[place] = index;
+        self.address(index, offset)
+    }
+
+    /// The places of so many positions, up to the ring's end and from its start.
+    #[inline(always)]
+    fn places(&mut self, position: u16, count: usize) -> [&mut [u32]; 2] {
+        let first = usize::from(position) & (self.indices.len() - 1);
+        let (behind, ahead) = self.indices.split_at_mut(first);
+        let to_end = ahead.len().min(count);
+        let rest = behind.len().min(count - to_end);
+        [&mut ahead[..to_end], &mut behind[..rest]]
+    }
+
+    /// Notes that the card has these buffers at the positions from this one on. Each was made raw and is nobody else's.
+    #[inline(always)]
+    pub(crate) fn lend_all(&mut self, position: u16, indices: &[u32]) {
+        let [ahead, behind] = self.places(position, indices.len());
+        let (first, rest) = indices.split_at(ahead.len());
+        ahead.copy_from_slice(first);
+        behind.copy_from_slice(&rest[..behind.len()]);
+    }
+
+    /// Where the card finds this byte of a buffer.
+    #[inline(always)]
+    pub(crate) const fn address(&self, index: u32, offset: u16) -> u64 {
         self.address + self.offsets.of(index) + offset as u64
     }
 
-    /// The buffer at a position, if the card has one there: it has it no more.
+    /// The buffers at the positions from this one on, as many as there is space for: the card has them no more. Where it had none, there is none
+    /// ([`are_all_there`]).
     #[inline(always)]
-    pub(crate) fn take_back(&mut self, position: u16) -> Option<u32> {
-        Some(std::mem::replace(self.place(position), NONE)).filter(|index| *index != NONE)
+    pub(crate) fn take_back(&mut self, position: u16, indices: &mut [u32]) {
+        let [ahead, behind] = self.places(position, indices.len());
+        let (first, rest) = indices.split_at_mut(ahead.len());
+        first.copy_from_slice(ahead);
+        rest[..behind.len()].copy_from_slice(behind);
+        ahead.fill(NONE);
+        behind.fill(NONE);
     }
 }
 

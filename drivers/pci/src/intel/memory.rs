@@ -21,13 +21,6 @@ pub(crate) enum Side {
     Transmit,
 }
 
-/// One of the two words of a descriptor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Word {
-    First,
-    Second,
-}
-
 /// Both rings, with so many descriptors each, and their buffers behind them.
 #[derive(Debug)]
 pub(crate) struct RingMemory {
@@ -104,13 +97,32 @@ impl RingMemory {
         self.address + self.buffer_offset(side, position) as u64
     }
 
-    /// A word of a descriptor. The card may write to it at any time.
+    /// A descriptor. The card may write to it at any time.
     #[inline(always)]
-    pub(crate) fn word(&self, side: Side, position: u16, word: Word) -> &AtomicU64 {
-        let offset = self.descriptor_offset(side, position) + word as usize * size_of::<u64>();
+    pub(crate) fn words(&self, side: Side, position: u16) -> &DescriptorWords {
+        let offset = self.descriptor_offset(side, position);
         // SAFETY: a position below the size in one of two rings, which the mapping has room for in front of the buffers (`new`). It is page-aligned, and the
-        // offset a multiple of eight. All accesses on this side are atomic, as are the card's of eight bytes or less.
-        unsafe { self.mapping.as_ptr().add(offset).cast::<AtomicU64>().as_ref() }
+        // offset a multiple of sixteen. All accesses on this side are atomic, as are the card's of eight bytes or less.
+        unsafe { self.mapping.as_ptr().add(offset).cast::<DescriptorWords>().as_ref() }
+    }
+
+    /// Its second word, by which either side knows whose it is.
+    #[inline(always)]
+    pub(crate) fn status(&self, side: Side, position: u16) -> &AtomicU64 {
+        &self.words(side, position)[1]
+    }
+
+    /// So many descriptors from a position on, up to the ring's end and from its start.
+    #[inline(always)]
+    pub(crate) fn descriptors_from(
+        &self,
+        side: Side,
+        position: u16,
+        count: usize,
+    ) -> [&[DescriptorWords]; 2] {
+        let (behind, ahead) = self.descriptors(side).split_at((position & self.mask()).into());
+        let to_end = ahead.len().min(count);
+        [&ahead[..to_end], &behind[..behind.len().min(count - to_end)]]
     }
 
     /// The descriptors of a ring. The card may write to them at any time.
@@ -145,11 +157,14 @@ mod tests {
         let mut places = Vec::new();
         for side in [Side::Receive, Side::Transmit] {
             for position in 0..64 {
-                let words = [Word::First, Word::Second].map(|word| memory.word(side, position, word));
-                let descriptor = std::ptr::from_ref(words[0]).addr() - base;
-                let listed = &memory.descriptors(side)[usize::from(position)][0];
-                assert!(std::ptr::eq(listed, words[0]));
-                assert_eq!(std::ptr::from_ref(words[1]).addr() - base, descriptor + 8);
+                let words = memory.words(side, position);
+                let descriptor = std::ptr::from_ref(words).addr() - base;
+                assert!(std::ptr::eq(&raw const memory.descriptors(side)[usize::from(position)], words));
+                assert!(std::ptr::eq(memory.status(side, position), &raw const words[1]));
+                let [ahead, behind] = memory.descriptors_from(side, position, 64);
+                assert!(std::ptr::eq(&raw const ahead[0], words));
+                assert_eq!((ahead.len(), behind.len()), (64 - usize::from(position), position.into()));
+                assert_eq!(memory.descriptors_from(side, position, 1).map(<[_]>::len), [1, 0]);
                 places.push((descriptor, DESCRIPTOR_BYTES));
                 let buffer = memory.buffer(side, position).addr().get() - base;
                 assert_eq!(memory.buffer_address(side, position), START + buffer as u64);
@@ -158,7 +173,7 @@ mod tests {
             }
             assert_eq!(
                 memory.ring_address(side),
-                START + (std::ptr::from_ref(memory.word(side, 0, Word::First)).addr() - base) as u64
+                START + (std::ptr::from_ref(memory.words(side, 0)).addr() - base) as u64
             );
         }
         places.sort_unstable();
@@ -166,6 +181,6 @@ mod tests {
         let (last, bytes) = places[places.len() - 1];
         assert!(last + bytes <= memory.mapping.length());
         // Positions go round.
-        assert_eq!(memory.word(Side::Transmit, 64 + 5, Word::Second).load(Ordering::Relaxed), 128 + 2 * 6);
+        assert_eq!(memory.status(Side::Transmit, 64 + 5).load(Ordering::Relaxed), 128 + 2 * 6);
     }
 }

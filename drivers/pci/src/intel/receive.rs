@@ -4,9 +4,9 @@
 use super::counters::CardCountersView;
 use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
-use super::lent::{AT_ONCE, Lent, SharedPool};
-use super::look::plain_frames;
-use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
+use super::lent::{AT_ONCE, Lent, SharedPool, are_all_there, before_none};
+use super::look::{DescriptorWords, plain_frames};
+use super::memory::{BUFFER_BYTES, RingMemory, Side};
 use super::queue::Queue;
 use super::rings::{Broken, PortEnd, Rings};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -90,14 +90,6 @@ impl<Q: Queue> ReceiveRing<Q> {
         ring
     }
 
-    /// Makes a descriptor what the card reads: where its buffer is.
-    #[inline(always)]
-    fn renew(&self, position: u16, address: u64) {
-        // Relaxed: `tell` is in order with all of them.
-        self.memory.word(Side::Receive, position, Word::First).store(address, Ordering::Relaxed);
-        self.memory.word(Side::Receive, position, Word::Second).store(0, Ordering::Relaxed);
-    }
-
     /// Buffers of the pool that the card has.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn lent(&self) -> usize {
@@ -122,7 +114,8 @@ impl<Q: Queue> ReceiveRing<Q> {
         let Some(mut lent) = self.lent.take() else {
             for ahead in 0..missing {
                 let position = self.end.wrapping_add(ahead);
-                self.renew(position, self.memory.buffer_address(Side::Receive, position));
+                let address = self.memory.buffer_address(Side::Receive, position);
+                renew(self.memory.words(Side::Receive, position), address);
             }
             self.end = self.next.wrapping_sub(1) & mask;
             return;
@@ -133,11 +126,15 @@ impl<Q: Queue> ReceiveRing<Q> {
         while missing > 0 {
             let wanted = usize::from(missing).min(AT_ONCE);
             let taken = region.take_raw(&mut indices[..wanted]);
-            for &index in &indices[..taken] {
-                let address = slots.lend(self.end, index, start);
-                self.renew(self.end, address);
-                self.end = self.end.wrapping_add(1) & mask;
+            slots.lend_all(self.end, &indices[..taken]);
+            let [ahead, behind] = self.memory.descriptors_from(Side::Receive, self.end, taken);
+            let (first, rest) = indices[..taken].split_at(ahead.len());
+            for (descriptors, indices) in [(ahead, first), (behind, rest)] {
+                for (words, &index) in descriptors.iter().zip(indices) {
+                    renew(words, slots.address(index, start));
+                }
             }
+            self.end = self.end.wrapping_add(taken as u16) & mask;
             if taken < wanted {
                 break;
             }
@@ -173,7 +170,7 @@ impl<Q: Queue> ReceiveRing<Q> {
         }
         let position = self.next.wrapping_add(ahead);
         // Acquire: the frame is read behind it.
-        let word = self.memory.word(Side::Receive, position, Word::Second).load(Ordering::Acquire);
+        let word = self.memory.status(Side::Receive, position).load(Ordering::Acquire);
         Some(Received(word)).filter(|received| received.is_done())
     }
 
@@ -315,6 +312,14 @@ impl<Q: Queue> ReceiveRing<Q> {
     }
 }
 
+/// Makes a descriptor what the card reads: where its buffer is.
+#[inline(always)]
+fn renew([first, second]: &DescriptorWords, address: u64) {
+    // Relaxed: `tell` is in order with all of them.
+    first.store(address, Ordering::Relaxed);
+    second.store(0, Ordering::Relaxed);
+}
+
 /// Makes packets of frames that are one buffer of the pool each. Returns how many.
 #[inline]
 fn take_lent(
@@ -329,18 +334,14 @@ fn take_lent(
     // The headers are read and rewritten soon.
     let fetch =
         |index: u32| prefetch_write_at(base.wrapping_add(offsets.of(index) as usize + usize::from(start)));
-    let mut count = 0;
-    for (number, index) in indices.iter_mut().take(heads.len()).enumerate() {
-        let Some(found) = slots.take_back(first.wrapping_add(number as u16)) else { break };
-        fetch(found);
-        *index = found;
-        count += 1;
-    }
-    let spans = indices.iter().zip(heads).take(count).map(|(&index, head)| Span {
-        index,
-        offset: start,
-        length: head.length(),
-    });
+    let indices = &mut indices[..heads.len()];
+    slots.take_back(first, indices);
+    let count = if are_all_there(indices) { indices.len() } else { before_none(indices) };
+    let (indices, others) = indices.split_at(count);
+    slots.lend_all(first.wrapping_add(count as u16), others);
+    indices.iter().copied().for_each(fetch);
+    let spans =
+        indices.iter().zip(heads).map(|(&index, head)| Span { index, offset: start, length: head.length() });
     // SAFETY: the buffers were taken, and lent until now, each to one descriptor, which the card is done with; the frames are plain, and so no longer than there is
     // behind `start` (`SharedPool::is_possible`), and no more than there is space for in the burst.
     unsafe { region.packets_from_raw(spans, burst) }

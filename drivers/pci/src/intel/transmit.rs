@@ -5,7 +5,7 @@ use super::counters::CardSoftwareCounters;
 use super::descriptor::{Context, DataDescriptor, HEADER_BYTES, Offload, Piece};
 use super::drops::TransmitDrop;
 use super::lent::{Lent, SharedPool};
-use super::memory::{BUFFER_BYTES, RingMemory, Side, Word};
+use super::memory::{BUFFER_BYTES, RingMemory, Side};
 use super::queue::Queue;
 use super::rings::{PortEnd, Rings};
 use super::segmentation::{Part, Rest, SoftwareSegments, TsoPacket};
@@ -121,7 +121,7 @@ impl<Q: Queue> TransmitRing<Q> {
 
     #[inline(always)]
     fn word(&self, position: u16) -> &AtomicU64 {
-        self.memory.word(Side::Transmit, position, Word::Second)
+        self.memory.status(Side::Transmit, position)
     }
 
     /// Takes back what the card is done with.
@@ -267,8 +267,9 @@ impl<Q: Queue> TransmitRing<Q> {
     /// Fills the next descriptor.
     #[inline(always)]
     fn write(&mut self, [first, second]: Context) {
-        self.memory.word(Side::Transmit, self.next, Word::First).store(first, Ordering::Relaxed);
-        self.word(self.next).store(second, Ordering::Relaxed);
+        let words = self.memory.words(Side::Transmit, self.next);
+        words[0].store(first, Ordering::Relaxed);
+        words[1].store(second, Ordering::Relaxed);
         self.next = self.next.wrapping_add(1) & self.memory.mask();
         self.unreported += 1;
     }
