@@ -93,8 +93,8 @@ pub struct NullCardPort {
 }
 
 impl NullCard {
-    /// One that reaches the pool, as with `zero-copy`, with rings of so many descriptors; what is no power of two from 64 to 4,096 is brought to one. The driver looks
-    /// at several descriptors at once where the processor can, if it is to (`by_vector`), or else at one after the other.
+    /// One that fills the pool's buffers, as with `zero-copy`. Its rings have `size` descriptors, brought to 64 to 4,096 and rounded up to a power of two. With
+    /// `by_vector` the driver looks at several descriptors at once, if the processor can; else at one after the other.
     ///
     /// # Errors
     /// If there is no memory.
@@ -132,8 +132,8 @@ impl NullCard {
         Some(position)
     }
 
-    /// So many frames come, of so many bytes each, as far as the driver has posted buffers, and a buffer has room (2,048 bytes at most). What is in them is what was
-    /// there. Returns how many.
+    /// Up to `count` frames come, as many as the driver has posted buffers for, of `bytes` bytes, or as many as a buffer takes (2,048 at most). In them is what was in
+    /// their buffers before. Returns how many.
     pub fn deliver(&mut self, count: usize, bytes: u16) -> usize {
         let word = Received::DONE | Received::END | u64::from(bytes.min(self.longest)) << 32;
         let mut delivered = 0;
@@ -147,7 +147,7 @@ impl NullCard {
         delivered
     }
 
-    /// Sends all that there is, and says so where it is to. Returns the number of descriptors.
+    /// Sends all that is in its ring, and reports it where the driver asked for a report. Returns the number of descriptors.
     pub fn send(&mut self) -> usize {
         let mut sent = 0;
         while let Some(position) = self.take(Side::Transmit) {
