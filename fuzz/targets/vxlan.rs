@@ -120,6 +120,7 @@ fn network(
         identifier: identifier(ipv6),
         local: address(ipv6, local),
         remotes: remotes.iter().map(|number| address(ipv6, *number)).collect(),
+        group: None,
         access: vec![access],
         stations: vec![(MacAddress([2, 0, 0, 0, 0, 0xb]), 0)],
         udp_port: protocol.udp_port(),

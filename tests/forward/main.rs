@@ -31,6 +31,7 @@ macro_rules! hosts_over {
 mod errors;
 mod flows;
 mod geneve;
+mod groups;
 mod guest;
 mod kinds;
 mod namespaces;

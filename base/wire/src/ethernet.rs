@@ -58,6 +58,13 @@ impl MacAddress {
         let [.., a, b, c, d] = group.octets();
         Self([0x33, 0x33, a, b, c, d])
     }
+
+    /// The link-local IPv6 address of an interface with this address (RFC 4291 appendix A).
+    pub const fn link_local(self) -> std::net::Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        let interface = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+        std::net::Ipv6Addr::from_bits(0xfe80 << 112 | interface as u128)
+    }
 }
 
 impl From<[u8; 6]> for MacAddress {
@@ -295,6 +302,8 @@ mod tests {
         assert_eq!(group, MacAddress([0x01, 0x00, 0x5e, 0x01, 2, 3]));
         let group = MacAddress::of_ipv6_multicast("ff02::1:ff12:3456".parse().unwrap());
         assert_eq!(group, MacAddress([0x33, 0x33, 0xff, 0x12, 0x34, 0x56]));
+        let own = MacAddress([0x02, 0x00, 0x5e, 0x10, 0x0a, 0xff]).link_local();
+        assert_eq!(own.to_string(), "fe80::5eff:fe10:aff");
     }
 
     #[test]

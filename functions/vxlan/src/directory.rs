@@ -1,4 +1,4 @@
-//! Small numbers by key, in a table that is made once and read by every packet.
+//! Small numbers by key, in a table that every packet reads. Its size is fixed when it is made.
 
 /// What can be looked up.
 pub trait Key: Copy + Default + Eq {
@@ -34,7 +34,7 @@ struct Slot<K> {
 }
 
 /// The number of each key, by open addressing. At least half of the slots are empty, so a look at two of them is usually enough.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Directory<K> {
     slots: Box<[Slot<K>]>,
     /// Bits of the hash that are not used.
@@ -45,16 +45,31 @@ impl<K: Key> Directory<K> {
     /// A key that is there twice has its first number, which has to be less than 65,535.
     pub fn new(entries: impl IntoIterator<Item = (K, u16)>) -> Self {
         let entries: Vec<_> = entries.into_iter().collect();
-        let size = (entries.len() * 2).next_power_of_two().max(2);
-        let slots = vec![Slot { key: K::default(), number: EMPTY }; size].into();
-        let mut directory = Self { slots, shift: 64 - size.trailing_zeros() };
+        let mut directory = Self::with_space_for(entries.len());
         for (key, number) in entries {
-            let slot = directory.slot(key);
-            if directory.slots[slot].number == EMPTY {
-                directory.slots[slot] = Slot { key, number };
-            }
+            directory.insert(key, number);
         }
         directory
+    }
+
+    /// An empty one for so many keys.
+    pub(crate) fn with_space_for(keys: usize) -> Self {
+        let size = (keys * 2).next_power_of_two().max(2);
+        let slots = vec![Slot { key: K::default(), number: EMPTY }; size].into();
+        Self { slots, shift: 64 - size.trailing_zeros() }
+    }
+
+    /// Adds a key, of which there may not be more than it has space for; one that is there keeps its number.
+    pub(crate) fn insert(&mut self, key: K, number: u16) {
+        let slot = self.slot(key);
+        if self.slots[slot].number == EMPTY {
+            self.slots[slot] = Slot { key, number };
+        }
+    }
+
+    /// Forgets all keys.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill(Slot { key: K::default(), number: EMPTY });
     }
 
     /// The slot of this key, or the empty one where it would be.

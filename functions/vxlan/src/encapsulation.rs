@@ -164,8 +164,9 @@ fn in_front<const N: usize>(around: &AroundFrame, ethertype: EtherType, ip: &[u8
     let parts =
         [&[0; 12][..], &ethertype.0.to_be_bytes(), ip, &datagram, &around.protocol.header(around.identifier)];
     let mut headers = [0; N];
-    for (byte, value) in headers.iter_mut().zip(parts.concat()) {
-        *byte = value;
+    // Lanes make some, too, and don't allocate.
+    for (byte, value) in headers.iter_mut().zip(parts.iter().copied().flatten()) {
+        *byte = *value;
     }
     headers
 }

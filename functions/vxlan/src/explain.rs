@@ -17,7 +17,8 @@ use crate::tags::vlan_of;
 /// A frame that belongs to a network, as far as that can be told without unpacking it.
 struct Member {
     network: usize,
-    from: Place,
+    /// Nothing is known of a tunnel end that was not heard before.
+    from: Option<Place>,
     destination: Station,
     source: Station,
     /// Where its frame begins in the packet.
@@ -32,13 +33,17 @@ impl Gateway {
         let (network, from, begin) = if let Some((network, access)) =
             self.access(packet.port(), vlan_of(packet, link.as_ref().ok()))
         {
-            (network, Place::Access(access), 0)
+            (network, Some(Place::Access(access)), 0)
         } else {
             let (outer, end) = self.tunnelled(packet, link)?;
             let frame = outer.check(packet, self.ends.get(end)?.protocol).ok()?;
             let network = usize::from(self.identifiers.get(key(end, frame.identifier))?);
-            let remote = self.networks.get(network)?.remote(outer.source)?;
-            (network, Place::Remote(remote), frame.start)
+            let remotes = &self.networks.get(network)?.remotes;
+            let remote = remotes.number(outer.source);
+            if remote.is_none() && !remotes.are_heard() {
+                return None;
+            }
+            (network, remote.map(Place::Remote), frame.start)
         };
         let header: &[u8; ethernet::HEADER_LENGTH] = data.get(begin..)?.first_chunk()?;
         let (destination, source) = Station::both(header);
@@ -53,12 +58,15 @@ impl Gateway {
         explanation.close();
         let Some(network) = self.networks.get(member.network) else { return };
         explanation.note("network", network.config.identifier);
-        explanation.note("from", Named(network, member.from));
+        match member.from {
+            Some(from) => explanation.note("from", Named(network, from)),
+            None => explanation.note("from", "a tunnel end that is new"),
+        }
         explanation.note("station", member.destination);
         let now = at(clock::cycles());
         let heard = packet.data().get(member.begin..).and_then(hear);
         let answered = heard.and_then(|heard| {
-            network.host_to_answer_for(&heard, member.destination, member.source, member.from, now)
+            network.host_to_answer_for(&heard, member.destination, member.source, member.from?, now)
         });
         if let Some((_, host)) = answered {
             explanation.note("way", format!("back: answered in the name of {}", host.station));
@@ -92,12 +100,18 @@ impl Gateway {
             })
             .collect();
         let counters = std::mem::take(&mut self.counters);
+        let remotes: Vec<_> = self.networks.iter().map(|network| network.remotes.clone()).collect();
+        let memberships = self.memberships.clone();
         let limiter = self.limiter.refilled();
         let limiter = std::mem::replace(&mut self.limiter, limiter);
         self.let_hosts_learn(false);
         self.process(burst, outputs);
         self.let_hosts_learn(true);
         self.limiter = limiter;
+        self.memberships = memberships;
+        for (network, remotes) in self.networks.iter_mut().zip(remotes) {
+            network.remotes = remotes;
+        }
         for (network, source, stations) in kept {
             if let Some(network) = self.networks.get_mut(network) {
                 network.stations.restore(source, stations);
@@ -113,14 +127,15 @@ struct Named<'a>(&'a Network, Place);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(Network { config, .. }, place) = self;
+        let Self(network, place) = self;
+        let config = &network.config;
         match *place {
             Place::Access(access) => match config.access.get(usize::from(access)) {
                 Some((port, None)) => write!(f, "port{port}"),
                 Some((port, Some(vlan))) => write!(f, "port{port}, VLAN {vlan}"),
                 None => write!(f, "access {access}"),
             },
-            Place::Remote(remote) => match config.remotes.get(usize::from(remote)) {
+            Place::Remote(remote) => match network.remotes.address(remote) {
                 Some(address) => write!(f, "tunnel end {address}"),
                 None => write!(f, "tunnel end {remote}"),
             },

@@ -7,7 +7,7 @@ use warmlane_counters::Source;
 use warmlane_forward::control::TunnelProtocol;
 use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
 use warmlane_forward::datapath::TokenBucket;
-use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage};
+use warmlane_lane::{Explanation, Outputs, Rehearsed, Stage, WakeUps};
 use warmlane_mem::{BURST_CAPACITY, Burst, Packet, Pool, Vlan};
 use warmlane_port::software_offload::longest_part;
 use warmlane_port::{Layered, TransmitOffloads, Transports};
@@ -18,13 +18,13 @@ use crate::directory::Directory;
 use crate::dropped::{Dropped, or_drop};
 use crate::encapsulation::OVER_IPV4;
 use crate::inner_frame::InnerFrame;
-use crate::network::Network;
+use crate::membership::Memberships;
+use crate::network::{Network, To};
 use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
 use crate::stations::{Learned, Place, at};
-use crate::tags::{put_tag_on, tag_bytes, tag_of, vlan_of, without_tag};
-use crate::too_big;
+use crate::tags::{tag_bytes, tag_of, vlan_of, without_tag};
 use crate::ways::{Ways, encapsulate};
 
 /// The numbers of a network, and of the access in it.
@@ -44,9 +44,14 @@ pub struct PortFacts {
 }
 
 impl PortFacts {
-    /// Destination and source of a frame from the port to itself. Any address of one host will do where the forwarder doesn't know its own.
+    /// Our Ethernet address. Any of one host will do where the forwarder doesn't know its own.
+    pub(crate) fn own_address(&self) -> MacAddress {
+        self.mac.unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]))
+    }
+
+    /// Destination and source of a frame from the port to itself.
     fn own_addresses(&self) -> [u8; 12] {
-        let MacAddress([a, b, c, d, e, f]) = self.mac.unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]));
+        let MacAddress([a, b, c, d, e, f]) = self.own_address();
         [a, b, c, d, e, f, a, b, c, d, e, f]
     }
 }
@@ -75,8 +80,10 @@ pub struct Gateway {
     accesses: Box<[Vec<Access>]>,
     ports: Vec<PortFacts>,
     /// For each port, the Ethernet addresses of what is encapsulated.
-    own: Box<[[u8; 12]]>,
-    pool: Pool,
+    pub(crate) own: Box<[[u8; 12]]>,
+    pub(crate) pool: Pool,
+    /// In the networks' groups.
+    pub(crate) memberships: Memberships,
     pub(crate) counters: VxlanCounters,
     /// Of ICMP errors.
     pub(crate) limiter: TokenBucket,
@@ -114,23 +121,28 @@ impl Gateway {
                 of_port[vlan] = of_port[vlan].or(Some((number, access)));
             }
         }
-        let mut ends: Vec<_> = networks.iter().map(end_of).collect();
+        let mut ends: Vec<_> = networks.iter().flat_map(ends_of).collect();
         ends.sort_unstable();
         ends.dedup();
-        let identifiers = (0..u16::MAX).zip(&networks).map(|(number, network)| {
-            // It is there.
-            let end = ends.binary_search(&end_of(network)).unwrap_or(0);
-            (key(end, network.identifier), number)
+        let identifiers = (0..u16::MAX).zip(&networks).flat_map(|(number, network)| {
+            // They are there.
+            let numbers = ends_of(network).map(|end| ends.binary_search(&end).unwrap_or(0));
+            numbers.map(move |end| (key(end, network.identifier), number))
         });
         let ends_ipv4 = ends.iter().map(|end| match (end.protocol, end.address) {
             (TunnelProtocol::Vxlan, IpAddr::V4(address)) => plain::end(address.to_bits(), end.udp_port),
             _ => u64::MAX,
         });
+        let identifiers = Directory::new(identifiers);
+        let networks: Box<[_]> =
+            networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect();
+        let mac_of = |port: usize| ports.get(port).map_or(MacAddress::ZERO, PortFacts::own_address);
         Self {
-            identifiers: Directory::new(identifiers),
+            identifiers,
+            memberships: Memberships::of(&networks, mac_of),
             ends_ipv4: ends_ipv4.collect(),
             ends: ends.into(),
-            networks: networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect(),
+            networks,
             accesses,
             own: ports.iter().map(PortFacts::own_addresses).collect(),
             ports,
@@ -193,7 +205,7 @@ impl Gateway {
         {
             return None;
         }
-        Some((plain, number.into(), network.remote_ipv4(plain.source)?))
+        Some((plain, number.into(), network.remotes.number_ipv4(plain.source)?))
     }
 
     /// Any other packet.
@@ -214,6 +226,7 @@ impl Gateway {
             self.counters.from_tunnels().add(1);
             self.decapsulate(packet, &outer, end, now, ways)
         } else {
+            self.memberships.hear(&packet, now);
             // There is space: it was one of the burst's, and copies leave it.
             drop(ways.burst.push(packet));
             Ok(())
@@ -230,7 +243,8 @@ impl Gateway {
     ) -> Option<(Outer, usize)> {
         let outer = Outer::of(packet, &link.ok()?)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
-        if facts.mac.is_some_and(|mac| mac != outer.destination_mac) {
+        let for_us = |mac| mac == outer.destination_mac || outer.destination.is_multicast();
+        if !facts.mac.is_none_or(for_us) {
             return None;
         }
         let end = if outer.is_fragment {
@@ -282,8 +296,12 @@ impl Gateway {
         if outer.source == network.config.local {
             return Err(Dropped { reason: Reason::Recursion, packet });
         }
-        let remote = or_drop!(packet, network.remote(outer.source).ok_or(Reason::UnknownRemote));
+        if network.remotes.number(outer.source).is_none() && !network.remotes.are_heard() {
+            return Err(Dropped { reason: Reason::UnknownRemote, packet });
+        }
         let inside = or_drop!(packet, outer.strip(&mut packet, &frame, network.config.inner_checksums));
+        let Network { remotes, config, .. } = &mut self.networks[usize::from(number)];
+        let remote = or_drop!(packet, remotes.hear(outer.source, config, now).ok_or(Reason::UnknownRemote));
         self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
     }
 
@@ -347,6 +365,9 @@ impl Gateway {
     ) -> Result<(), Dropped> {
         let InnerFrame { destination, source, .. } = *inside;
         let of = &mut self.networks[network];
+        if let Place::Remote(remote) = from {
+            of.remotes.note(remote, now);
+        }
         match of.stations.learn(source, from, now) {
             Learned::Known => {}
             Learned::New => self.counters.learned().add(1),
@@ -359,13 +380,13 @@ impl Gateway {
             (Some(Place::Remote(_)), Place::Remote(_)) => {
                 Err(Dropped { reason: Reason::SplitHorizon, packet })
             }
-            (Some(to), _) if !fits(&packet, of.mtu(to)) => {
-                let mtu = of.mtu(to);
+            (Some(to), _) if !fits(&packet, of.mtu(To::Place(to))) => {
+                let mtu = of.mtu(To::Place(to));
                 self.tell(&packet, mtu, network, from, now, ways);
                 Err(Dropped { reason: Reason::TooLong, packet })
             }
             (Some(Place::Remote(remote)), _) => {
-                encapsulate(packet, inside, of.encapsulation(remote), &self.own, &self.counters, ways)
+                encapsulate(packet, inside, of.remotes.encapsulation(remote), &self.own, &self.counters, ways)
             }
             (Some(to), _) => self.send(packet, inside, network, to, ways),
             (None, _) => {
@@ -381,111 +402,12 @@ impl Gateway {
             }
         }
     }
-
-    /// To everybody but where it came from.
-    fn flood(
-        &mut self,
-        packet: Packet,
-        inside: &InnerFrame,
-        network: usize,
-        from: Place,
-        ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Dropped> {
-        self.counters.flooded().add(1);
-        let mut last = None;
-        for place in self.networks[network].everybody_else(from) {
-            let Some(before) = last.replace(place) else { continue };
-            // A copy for the one before; the frame itself is for the last.
-            let Some(copy) = packet.copy_in(&self.pool) else {
-                self.counters.copied().add(1);
-                self.counters.drops().count(Reason::NoBuffer, 1);
-                // What the copy would have been.
-                ways.outputs.show_dropped(Reason::NoBuffer, &packet);
-                continue;
-            };
-            self.counters.copied().add(1);
-            let headroom = copy.headroom();
-            if let Err(dropped) = self.send_if_it_fits(copy, inside, network, before, ways) {
-                dropped.count(headroom, &self.counters, ways.outputs);
-            }
-        }
-        let last = or_drop!(packet, last.ok_or(Reason::NobodyElse));
-        self.send_if_it_fits(packet, inside, network, last, ways)
-    }
-
-    /// Tells the sender of a frame, which came from there, that no more than `mtu` bytes of IP fit.
-    #[cold]
-    fn tell(
-        &mut self,
-        frame: &Packet,
-        mtu: u16,
-        network: usize,
-        from: Place,
-        now: u64,
-        ways: &mut Ways<'_, '_>,
-    ) {
-        let (limiter, counters) = (&mut self.limiter, &self.counters);
-        let may = || {
-            let may = limiter.take(now);
-            counters.errors_limited().add(u64::from(!may));
-            may
-        };
-        let Some(error) = too_big::error(frame, mtu, &self.pool, may) else { return };
-        self.counters.errors().add(1);
-        let headroom = error.headroom();
-        let sent = match InnerFrame::of(error.data()) {
-            Ok(inside) => self.send_if_it_fits(error, &inside, network, from, ways),
-            Err(reason) => Err(Dropped { reason, packet: error }),
-        };
-        if let Err(dropped) = sent {
-            dropped.count(headroom, &self.counters, ways.outputs);
-        }
-    }
-
-    fn send_if_it_fits(
-        &self,
-        packet: Packet,
-        inside: &InnerFrame,
-        network: usize,
-        to: Place,
-        ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Dropped> {
-        if !fits(&packet, self.networks[network].mtu(to)) {
-            return Err(Dropped { reason: Reason::TooLong, packet });
-        }
-        self.send(packet, inside, network, to, ways)
-    }
-
-    /// Sends a frame that its way's MTU allows.
-    pub(crate) fn send(
-        &self,
-        mut packet: Packet,
-        inside: &InnerFrame,
-        network: usize,
-        to: Place,
-        ways: &mut Ways<'_, '_>,
-    ) -> Result<(), Dropped> {
-        let network = &self.networks[network];
-        match to {
-            Place::Access(access) => {
-                let (port, vlan) = network.config.access[usize::from(access)];
-                if let Some(vlan) = vlan {
-                    or_drop!(packet, put_tag_on(&mut packet, vlan));
-                }
-                self.counters.to_access().add(1);
-                ways.outputs.send(port, packet);
-            }
-            Place::Remote(remote) => {
-                encapsulate(packet, inside, network.encapsulation(remote), &self.own, &self.counters, ways)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Where a network's tunnels end here.
-const fn end_of(network: &OverlayConfig) -> End {
-    End { address: network.local, udp_port: network.udp_port, protocol: network.protocol }
+fn ends_of(network: &OverlayConfig) -> impl Iterator<Item = End> {
+    let OverlayConfig { udp_port, protocol, .. } = *network;
+    network.addresses().map(move |address| End { address, udp_port, protocol })
 }
 
 /// What tells a network from others: the number of our tunnel end, and its identifier.
@@ -496,7 +418,7 @@ pub(crate) const fn key(end: usize, identifier: u32) -> u64 {
 
 /// Whether the IP packet in an untagged frame is no longer than `mtu`, or what it is to be cut into.
 #[inline]
-fn fits(packet: &Packet, mtu: u16) -> bool {
+pub(crate) fn fits(packet: &Packet, mtu: u16) -> bool {
     longest_part(packet) <= usize::from(mtu) + ethernet::HEADER_LENGTH
 }
 
@@ -512,6 +434,28 @@ impl Stage for Gateway {
             self.one(packet, now, after, burst, outputs);
         }
         self.work = Some(work);
+    }
+
+    fn is_polled(&self) -> bool {
+        !self.memberships.is_empty()
+    }
+
+    fn poll(&mut self, now: u64, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        if outputs.must_wait() || self.memberships.due().is_none_or(|due| due > now) {
+            return 0;
+        }
+        self.memberships.report(now, &self.pool, &self.counters, outputs)
+    }
+
+    fn sleep(&mut self, mut wake_ups: WakeUps<'_>, then: &mut dyn FnMut(WakeUps<'_>)) {
+        if let Some(due) = self.memberships.due() {
+            wake_ups.by(due);
+        }
+        then(wake_ups);
+    }
+
+    fn finish(&mut self, _burst: &mut Burst, outputs: &mut Outputs<'_>) -> usize {
+        self.memberships.leave(clock::cycles(), &self.pool, &self.counters, outputs)
     }
 
     fn name(&self) -> Cow<'static, str> {

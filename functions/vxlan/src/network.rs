@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use warmlane_forward::control::config::OverlayConfig;
-use warmlane_forward::control::{AroundFrame, Class};
+use warmlane_forward::control::config::{GroupConfig, OverlayConfig};
 use warmlane_sys::clock::Clock;
+use warmlane_wire::{MacAddress, ethernet, ipv4, ipv6};
 
-use crate::directory::Directory;
 use crate::encapsulation::Encapsulation;
 use crate::gateway::PortFacts;
 use crate::hosts::Hosts;
-use crate::outer::Outer;
+use crate::outer::{DATAGRAM, Outer};
+use crate::remotes::{Remotes, around};
 use crate::stations::{Place, Stations};
 
 pub(crate) struct Network {
@@ -19,28 +19,46 @@ pub(crate) struct Network {
     pub(crate) stations: Stations,
     /// Whose addresses are, if questions for them are answered here.
     pub(crate) hosts: Option<Hosts>,
-    /// The numbers of the tunnel ends that it sends to, by their addresses.
-    remotes_ipv4: Directory<u64>,
-    remotes_ipv6: Directory<u128>,
-    /// What is in front of frames to each tunnel end.
-    encapsulations: Box<[Encapsulation]>,
+    pub(crate) remotes: Remotes,
+    pub(crate) group: Option<Group>,
     /// Longest IP packet that leaves by each access.
     mtus: Box<[u16]>,
 }
 
-/// What is in front of frames of a network to one of its tunnel ends.
-fn around(network: &OverlayConfig, remote: IpAddr) -> AroundFrame {
-    AroundFrame {
-        protocol: network.protocol,
-        local: network.local,
-        remote,
-        identifier: network.identifier,
-        udp_port: network.udp_port,
-        source_ports: AroundFrame::USUAL_SOURCE_PORTS,
-        ttl: network.ttl,
-        class: Class::Inherited,
-        dont_fragment: true,
-        udp_checksum: network.udp_checksum,
+/// Where a frame can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    Place(Place),
+    /// Tunnel ends in a multicast group, all at once.
+    Group,
+}
+
+/// Where frames for all go, if that is a multicast group.
+pub(crate) struct Group {
+    pub(crate) port: usize,
+    pub(crate) encapsulation: Encapsulation,
+    /// The group's Ethernet address, and ours on its port.
+    pub(crate) addresses: [u8; 12],
+    /// Longest IP packet inside.
+    mtu: u16,
+}
+
+impl Group {
+    fn new(group: &GroupConfig, network: &OverlayConfig, ports: &[PortFacts]) -> Self {
+        let (headers, [a, b, c, d, e, f]) = match group.address {
+            IpAddr::V4(address) => (ipv4::HEADER_LENGTH, MacAddress::of_ipv4_multicast(address).0),
+            IpAddr::V6(address) => (ipv6::HEADER_LENGTH, MacAddress::of_ipv6_multicast(address).0),
+        };
+        let facts = ports.get(group.port).copied().unwrap_or(PortFacts { mac: None, mtu: 0 });
+        let MacAddress([g, h, i, j, k, l]) = facts.own_address();
+        let around_packets = (headers + DATAGRAM + ethernet::HEADER_LENGTH) as u16;
+        Self {
+            port: group.port,
+            encapsulation: Encapsulation::new(&around(network, group.address)),
+            addresses: [a, b, c, d, e, f, g, h, i, j, k, l],
+            // No forwarder looks whether it fits the port.
+            mtu: network.mtu.min(facts.mtu.saturating_sub(around_packets)),
+        }
     }
 }
 
@@ -53,25 +71,11 @@ impl Network {
             // The configuration has fewer than a bucket holds, or they collide; then they are learned.
             stations.set((*mac).into(), Place::Remote(*remote as u16));
         }
-        let remotes = || (0..u16::MAX).zip(&config.remotes);
-        let ipv4 = remotes().filter_map(|(number, address)| match address {
-            IpAddr::V4(address) => Some((address.to_bits().into(), number)),
-            IpAddr::V6(_) => None,
-        });
-        let ipv6 = remotes().filter_map(|(number, address)| match address {
-            IpAddr::V4(_) => None,
-            IpAddr::V6(address) => Some((address.to_bits(), number)),
-        });
         Self {
             stations,
             hosts: config.neighbour_suppression.then(|| Hosts::new(&config.hosts, age)),
-            remotes_ipv4: Directory::new(ipv4),
-            remotes_ipv6: Directory::new(ipv6),
-            encapsulations: config
-                .remotes
-                .iter()
-                .map(|remote| Encapsulation::new(&around(&config, *remote)))
-                .collect(),
+            remotes: Remotes::new(&config, age),
+            group: config.group.as_ref().map(|group| Group::new(group, &config, ports)),
             mtus: (config.access.iter())
                 .map(|(port, _)| ports.get(*port).map_or(0, |facts| facts.mtu))
                 .collect(),
@@ -79,46 +83,30 @@ impl Network {
         }
     }
 
-    /// The number of a tunnel end.
-    #[inline]
-    pub(crate) fn remote(&self, address: IpAddr) -> Option<u16> {
-        match address {
-            IpAddr::V4(address) => self.remote_ipv4(address.to_bits()),
-            IpAddr::V6(address) => self.remotes_ipv6.get(address.to_bits()),
-        }
-    }
-
-    /// The number of a tunnel end with an IPv4 address.
-    #[inline(always)]
-    pub(crate) fn remote_ipv4(&self, address: u32) -> Option<u16> {
-        self.remotes_ipv4.get(address.into())
-    }
-
-    /// What is in front of frames to the tunnel end of this number.
-    #[inline]
-    pub(crate) fn encapsulation(&self, remote: u16) -> &Encapsulation {
-        &self.encapsulations[usize::from(remote)]
-    }
-
     /// Longest IP packet that goes there.
     #[inline]
-    pub(crate) fn mtu(&self, to: Place) -> u16 {
+    pub(crate) fn mtu(&self, to: To) -> u16 {
         match to {
-            Place::Remote(_) => self.config.mtu,
-            Place::Access(access) => self.mtus[usize::from(access)],
+            To::Place(Place::Remote(_)) => self.config.mtu,
+            To::Place(Place::Access(access)) => self.mtus[usize::from(access)],
+            To::Group => self.group.as_ref().map_or(0, |group| group.mtu),
         }
     }
 
-    /// Whether these headers are from one of the network's tunnel ends to ours.
+    /// Whether these headers are from one of the network's tunnel ends to ours, or to its group.
     pub(crate) fn is_between(&self, outer: &Outer) -> bool {
-        self.config.local == outer.destination && self.remote(outer.source).is_some()
+        self.config.addresses().any(|address| address == outer.destination)
+            && (self.remotes.number(outer.source).is_some() || self.remotes.are_heard())
     }
 
     /// Where broadcast, multicast and unknown unicast frames from there go. What came from a tunnel end goes to no other.
-    pub(crate) fn everybody_else(&self, from: Place) -> impl Iterator<Item = Place> + use<> {
-        let remotes = if matches!(from, Place::Access(_)) { self.config.remotes.len() } else { 0 };
+    pub(crate) fn everybody_else(&self, from: Place) -> impl Iterator<Item = To> + use<> {
+        let to_tunnels = matches!(from, Place::Access(_));
+        let group = self.group.is_some();
+        let remotes = if to_tunnels && !group { self.config.remotes.len() } else { 0 };
         let places = (0..self.config.access.len()).map(|access| Place::Access(access as u16));
         let places = places.chain((0..remotes).map(|remote| Place::Remote(remote as u16)));
-        places.filter(move |place| *place != from)
+        let to_group = (to_tunnels && group).then_some(To::Group);
+        places.filter(move |place| *place != from).map(To::Place).chain(to_group)
     }
 }

@@ -80,8 +80,12 @@ counters! {
         to_access: Out, "packets";
         /// Packets made for tunnel ends and given to the forwarder.
         to_tunnels: Out, "packets";
+        /// Packets made for multicast groups of tunnel ends.
+        to_groups: Out, "packets";
         /// Frames sent to all, since they are for a group or nobody knows where their destination is.
         flooded: Note, "packets";
+        /// Reports of membership in groups that were sent, by IGMP or MLD.
+        reports: Note, "packets";
         /// Questions for an address (ARP, neighbour solicitations) that were answered here.
         suppressed: Note, "packets";
         /// ICMP errors that were due and not made, as there were too many of them.

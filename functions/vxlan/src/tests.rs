@@ -15,6 +15,7 @@ use crate::{Gateway, PortFacts, Reason, VxlanCountersView};
 
 mod configured;
 mod geneve;
+mod groups;
 mod inner;
 mod left;
 mod packets;
@@ -40,7 +41,7 @@ struct Bench {
     burst: Burst,
 }
 
-fn network(ipv6: bool) -> OverlayConfig {
+pub(crate) fn network(ipv6: bool) -> OverlayConfig {
     let address = |number: u8| -> IpAddr {
         if ipv6 {
             IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number)])
@@ -53,6 +54,7 @@ fn network(ipv6: bool) -> OverlayConfig {
         identifier: VNI,
         local: address(1),
         remotes: vec![address(2), address(3)],
+        group: None,
         access: vec![(1, None), (2, Some(7))],
         stations: Vec::new(),
         udp_port: vxlan::PORT,

@@ -93,7 +93,7 @@ fn ipv6_error(bytes: &[u8], mtu: u16, to: &mut [u8]) -> Option<usize> {
 }
 
 /// Writes these parts one behind the other.
-fn write(mut to: &mut [u8], parts: &[&[u8]]) -> Option<usize> {
+pub(crate) fn write(mut to: &mut [u8], parts: &[&[u8]]) -> Option<usize> {
     for part in parts {
         let (here, rest) = to.split_at_mut_checked(part.len())?;
         here.copy_from_slice(part);

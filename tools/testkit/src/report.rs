@@ -130,7 +130,7 @@ impl Report {
         let dropped: u64 = self.drops(&format!("{stage}/drops")).values().sum();
         let made = counted("copied") + counted("errors");
         let (taken, given) = (counted("from_access") + counted("from_tunnels"), counted("to_tunnels"));
-        let left = counted("to_access") + given + dropped;
+        let left = counted("to_access") + counted("to_groups") + given + dropped;
         assert_eq!(taken + made, left, "bridged packets are missing:\n{:#}", self.0);
         let passed = self.number(&format!("{stage}/packets")) - taken;
         assert_eq!(self.number("/forward/received"), passed + given, "packets are missing:\n{:#}", self.0);

@@ -20,7 +20,7 @@ pub use self::settings::{
 };
 pub use error::{ConfigError, ConfigProblem};
 pub use flow::{FlowConfig, FlowEntry};
-pub use overlay::{AccessEntry, OverlayConfig, OverlayEntry, StationEntry};
+pub use overlay::{AccessEntry, GroupConfig, OverlayConfig, OverlayEntry, StationEntry};
 pub use rule::{Network, Protocol, RssKey, RuleEntry};
 pub use value::{OrText, ValueError};
 use warmlane_mem::{PoolConfig, PoolKind};

@@ -89,6 +89,7 @@ pub(crate) fn gateway(pool: &Pool) -> Result<Gateway, LabError> {
         identifier: IDENTIFIER,
         local: LOCAL.into(),
         remotes: (0..REMOTES).map(|number| IpAddr::V4(remote(number))).collect(),
+        group: None,
         access: vec![(usize::from(ACCESS), None)],
         stations: Vec::new(),
         udp_port: vxlan::PORT,

@@ -215,6 +215,33 @@ pub enum ConfigProblem {
         /// The local one.
         local: IpAddr,
     },
+    /// A network without other tunnel ends.
+    #[error(
+        "network {vni} has no other tunnel ends: say them as `remotes`, or a `group` where they can be heard"
+    )]
+    NoTunnelEnds {
+        /// The network's identifier.
+        vni: i64,
+    },
+    /// An address that can't be a network's group.
+    #[error(
+        "{address} can't be the group of tunnel ends beside {local}: name a multicast address of the same version of IP that is not for one link (224.0.0.0/24, ff01::/16, ff02::/16)"
+    )]
+    MulticastGroup {
+        /// The group.
+        address: IpAddr,
+        /// Our tunnel end.
+        local: IpAddr,
+    },
+    /// A port for a group, and no group.
+    #[error("`group-port` is of no use without `group`")]
+    GroupPortWithoutGroup,
+    /// A port that can't be a group's.
+    #[error("port '{port}' has no addresses: a group is at a port that has some")]
+    GroupPortWithoutAddresses {
+        /// The port.
+        port: String,
+    },
     /// An address of a station in a network that leaves questions to its hosts.
     #[error(
         "{address} is of no use without `neighbour-suppression = true`: set that for the network, or leave the address out"

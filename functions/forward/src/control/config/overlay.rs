@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use warmlane_settings::{Fault, Located, list_from_text};
-use warmlane_wire::MacAddress;
+use warmlane_wire::{MacAddress, martian};
 
 use super::check::{Checked, number, port_number};
-use super::settings::{Host, host, mac};
+use super::settings::{Host, host, mac, optional_address};
 use super::{ConfigProblem, PortConfig};
 use crate::control::TunnelProtocol;
 
@@ -30,9 +30,14 @@ pub struct OverlayEntry {
     /// Our tunnel end: an address of a port.
     #[serde(deserialize_with = "host")]
     pub local: Located<IpAddr>,
-    /// The other tunnel ends.
-    #[serde(deserialize_with = "list_from_text")]
+    /// The other tunnel ends. Without them, all that send to the group.
+    #[serde(default, deserialize_with = "list_from_text")]
     pub remotes: Vec<Located<Host>>,
+    /// The multicast group that frames for all are sent to, instead of a copy to each tunnel end.
+    #[serde(default, deserialize_with = "optional_address")]
+    pub group: Option<Located<IpAddr>>,
+    /// The port where the group is; the one with the address `local` unless it is said.
+    pub group_port: Option<Located<String>>,
     /// The ports, or VLANs of ports, whose frames belong to the network.
     pub access: Vec<AccessEntry>,
     /// Stations behind tunnel ends, which are known without being seen.
@@ -81,6 +86,15 @@ pub struct StationEntry {
     pub addresses: Vec<Located<Host>>,
 }
 
+/// A network's multicast group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Its address, of the tunnel ends' version of IP.
+    pub address: IpAddr,
+    /// The number of the port where it is.
+    pub port: usize,
+}
+
 /// A network bridged over IP, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverlayConfig {
@@ -90,8 +104,10 @@ pub struct OverlayConfig {
     pub identifier: u32,
     /// Our tunnel end.
     pub local: IpAddr,
-    /// The other tunnel ends, of the same version of IP.
+    /// The other tunnel ends, of the same version of IP. If there are none, those that send to the group.
     pub remotes: Vec<IpAddr>,
+    /// The multicast group that frames for all are sent to, instead of a copy to each tunnel end.
+    pub group: Option<GroupConfig>,
     /// Numbers of ports, and VLANs of them.
     pub access: Vec<(usize, Option<u16>)>,
     /// Stations behind remotes, by the remotes' numbers here.
@@ -112,6 +128,13 @@ pub struct OverlayConfig {
     pub hosts: Vec<(IpAddr, MacAddress)>,
     /// Seconds after which a station that was not seen is forgotten.
     pub age_seconds: u32,
+}
+
+impl OverlayConfig {
+    /// Where its packets come to: our tunnel end, and its group.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        [self.local].into_iter().chain(self.group.map(|group| group.address))
+    }
 }
 
 /// Checks all of them, of which each has its own accesses, and of one protocol its own identifier.
@@ -139,10 +162,13 @@ pub(super) fn check(
         if same.any(|other| other.identifier == network.identifier) {
             return Err(entry.vni.fault(ConfigProblem::DuplicateVni { protocol, vni: network.identifier }));
         }
-        let (address, udp_port) = (network.local, network.udp_port);
-        let mut others = networks.iter().filter(|other| other.protocol != protocol);
-        if others.any(|other| (other.local, other.udp_port) == (address, udp_port)) {
-            return Err(entry.vni.fault(ConfigProblem::TwoProtocols { address, udp_port }));
+        let udp_port = network.udp_port;
+        let others =
+            || networks.iter().filter(|other| other.protocol != protocol && other.udp_port == udp_port);
+        for address in network.addresses() {
+            if others().any(|other| other.addresses().any(|of_other| of_other == address)) {
+                return Err(entry.vni.fault(ConfigProblem::TwoProtocols { address, udp_port }));
+            }
         }
         for (access, entry) in network.access.iter().zip(&entry.access) {
             if !so_far.insert(*access) {
@@ -178,6 +204,10 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         }
         remotes.push(address);
     }
+    let group = check_group(entry, ports)?;
+    if group.is_none() && remotes.is_empty() {
+        return Err(entry.vni.fault(ConfigProblem::NoTunnelEnds { vni: *entry.vni }));
+    }
     let access = entry.access.iter().map(|access| check_access(access, ports)).collect::<Checked<_>>()?;
     let stations = entry.stations.iter().map(|station| {
         let number = remotes.iter().position(|remote| *remote == *station.remote);
@@ -205,6 +235,7 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         access,
         stations: stations.collect::<Checked<_>>()?,
         remotes,
+        group,
         udp_port: number(entry.udp_port.as_ref(), "`udp-port`", protocol.udp_port().into(), 1..=65_535)?
             as u16,
         mtu: number(entry.mtu.as_ref(), "`mtu`", USUAL_MTU - overhead, 68..=65_535 - overhead)? as u16,
@@ -217,6 +248,31 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         // As bridges do (IEEE 802.1Q table 8-6).
         age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
     })
+}
+
+fn check_group(entry: &OverlayEntry, ports: &[PortConfig]) -> Checked<Option<GroupConfig>> {
+    let Some(group) = &entry.group else {
+        let useless = |port: &Located<String>| Err(port.fault(ConfigProblem::GroupPortWithoutGroup));
+        return entry.group_port.as_ref().map_or(Ok(None), useless);
+    };
+    let (address, local) = (**group, *entry.local);
+    let stays_on_link = match address {
+        IpAddr::V4(address) => martian::ipv4_stays_on_link(address),
+        IpAddr::V6(address) => martian::ipv6_stays_on_link(address),
+    };
+    if !address.is_multicast() || stays_on_link || address.is_ipv4() != local.is_ipv4() {
+        return Err(group.fault(ConfigProblem::MulticastGroup { address, local }));
+    }
+    let has_local = |port: &PortConfig| port.addresses.iter().any(|own| own.address == local);
+    let port = match &entry.group_port {
+        Some(port) => port_number(port, ports)?,
+        // It is there: `local` was found before.
+        None => ports.iter().position(has_local).unwrap_or_default(),
+    };
+    if let (Some(named), Some([])) = (&entry.group_port, ports.get(port).map(|port| &port.addresses[..])) {
+        return Err(named.fault(ConfigProblem::GroupPortWithoutAddresses { port: String::clone(named) }));
+    }
+    Ok(Some(GroupConfig { address, port }))
 }
 
 fn check_access(entry: &AccessEntry, ports: &[PortConfig]) -> Checked<(usize, Option<u16>)> {
@@ -241,6 +297,8 @@ mod tests {
             vni: 5.into(),
             local: address.into(),
             remotes: vec![Host(address).into(); remotes],
+            group: None,
+            group_port: None,
             access: vec![AccessEntry { port: "lan".into(), vlan: None }; access],
             stations: Vec::new(),
             udp_port: None,
@@ -266,10 +324,42 @@ mod tests {
 
     const HOST: &str =
         r#"stations = [{ mac = "02:00:00:00:00:09", remote = "192.0.2.2", addresses = ["10.0.0.1"] }]"#;
+    const GROUP: &str = r#"group = "239.1.1.1""#;
     const SAME_HOST: &str = r#"
         neighbour-suppression = true
         stations = [{ mac = "02:00:00:00:00:09", remote = "192.0.2.2", addresses = ["10.0.0.1", "10.0.0.1"] }]
         "#;
+
+    #[test]
+    fn a_group_is_at_the_port_of_our_tunnel_end_unless_another_is_said() {
+        let text = |more: &str| {
+            format!(
+                r#"
+                port = [
+                    {{ name = "bare", driver = "null" }},
+                    {{ name = "underlay", driver = "null", addresses = ["192.0.2.1/24"] }},
+                    {{ name = "other", driver = "null", addresses = ["198.51.100.1/24"] }},
+                ]
+                [[vxlan]]
+                vni = 5
+                local = "192.0.2.1"
+                access = [{{ port = "bare" }}]
+                {more}
+                "#
+            )
+        };
+        let group_of = |more: &str| {
+            crate::control::Config::from_toml(&text(more)).map(|config| config.overlays[0].group)
+        };
+        let address = IpAddr::from([239, 1, 1, 1]);
+        assert_eq!(group_of(GROUP).unwrap(), Some(GroupConfig { address, port: 1 }));
+        let elsewhere = format!("{GROUP}\ngroup-port = \"other\"");
+        assert_eq!(group_of(&elsewhere).unwrap(), Some(GroupConfig { address, port: 2 }));
+        let error = group_of("").unwrap_err().to_string();
+        let expected =
+            "network 5 has no other tunnel ends: say them as `remotes`, or a `group` where they can be heard";
+        assert!(error.contains(expected), "{error}");
+    }
 
     #[test]
     fn protocols_share_identifiers_but_no_tunnel_end() {
@@ -279,6 +369,10 @@ mod tests {
                 name = "underlay"
                 driver = "null"
                 addresses = ["192.0.2.1/24"]
+
+                [[port]]
+                name = "bare"
+                driver = "null"
                 "#;
             let tables = networks.iter().enumerate().map(|(vlan, (table, vni, more))| {
                 format!(
@@ -303,6 +397,30 @@ mod tests {
             (
                 [("geneve", 5, ""), ("vxlan", 6, HOST)],
                 "10.0.0.1 is of no use without `neighbour-suppression = true`",
+            ),
+            (
+                [("geneve", 5, GROUP), ("vxlan", 6, "group = \"239.1.1.1\"\nudp-port = 6081")],
+                "has networks of two protocols at UDP port 6081",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group-port = \"underlay\"")],
+                "`group-port` is of no use without `group`",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group = \"239.1.1.1\"\ngroup-port = \"bare\"")],
+                "port 'bare' has no addresses: a group is at a port that has some",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group = \"224.0.0.9\"")],
+                "224.0.0.9 can't be the group of tunnel ends beside 192.0.2.1",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group = \"ff0e::9\"")],
+                "ff0e::9 can't be the group of tunnel ends beside 192.0.2.1",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group = \"192.0.2.9\"")],
+                "192.0.2.9 can't be the group of tunnel ends beside 192.0.2.1",
             ),
             ([("geneve", 5, ""), ("vxlan", 6, SAME_HOST)], "address 10.0.0.1 is given twice"),
         ] {

@@ -242,6 +242,13 @@ pub(super) fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Located
     from_text::<_, Host>(deserializer).map(|host| host.map(|Host(address)| address))
 }
 
+/// Of a host or a group.
+pub(super) fn optional_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Located<IpAddr>>, D::Error> {
+    from_text(deserializer).map(Some)
+}
+
 fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Located<IpAddr>>, D::Error> {
     let hosts = list_from_text::<_, Host>(deserializer)?;
     Ok(hosts.into_iter().map(|host| host.map(|Host(address)| address)).collect())
