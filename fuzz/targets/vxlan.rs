@@ -15,7 +15,7 @@ use frames::BURST;
 use libfuzzer_sys::fuzz_target;
 use warmlane::port::software_offload::complete_checksum;
 use warmlane_forward::control::TunnelProtocol::{self, Geneve, Vxlan};
-use warmlane_forward::control::config::{IcmpLimits, OverlayConfig};
+use warmlane_forward::control::config::{GroupConfig, IcmpLimits, OverlayConfig};
 use warmlane_lane::{KeptOutputs, Stage as _};
 use warmlane_mem::{Burst, Checksum, Packet, Pool, Vlan, VlanTci};
 use warmlane_vxlan::{Gateway, PortFacts, Reason};
@@ -156,6 +156,11 @@ fn near() -> Gateway {
     // Questions of its hosts are answered here, for a station that is known from the start and for those that were heard of.
     networks[0].neighbour_suppression = true;
     networks[0].hosts = vec![(IpAddr::from([10, 0, 0, 2]), MacAddress([2, 0, 0, 0, 0, 0xb]))];
+    // What is for all goes to a group, and whoever sends is a tunnel end.
+    for network in &mut networks[2..] {
+        network.group = group(network);
+        (network.remotes, network.stations) = (Vec::new(), Vec::new());
+    }
     gateway(networks, vec![PortFacts { mac: Some(US), mtu: 1500 }; PORTS])
 }
 
@@ -163,7 +168,17 @@ fn near() -> Gateway {
 fn far() -> Gateway {
     let ends = [(false, 2), (false, 3), (true, 2), (true, 3)];
     let of = |protocol| ends.map(|(ipv6, local)| network(protocol, ipv6, local, &[1], (1, None)));
-    gateway([of(Vxlan), of(Geneve)].concat(), vec![PortFacts { mac: None, mtu: 1500 }; 2])
+    let mut networks = [of(Vxlan), of(Geneve)].concat();
+    for network in &mut networks[ends.len()..] {
+        network.group = group(network);
+    }
+    gateway(networks, vec![PortFacts { mac: None, mtu: 1500 }; 2])
+}
+
+fn group(network: &OverlayConfig) -> Option<GroupConfig> {
+    let is_ipv4 = network.local.is_ipv4();
+    let address = if is_ipv4 { [239, 1, 1, 1].into() } else { [0xff0e, 0, 0, 0, 0, 0, 0, 1].into() };
+    Some(GroupConfig { address, port: 0 })
 }
 
 thread_local! {
@@ -267,7 +282,7 @@ fn inside(packet: &[u8]) -> &[u8] {
 fn pass(near: &mut Gateway, burst: &mut Burst) {
     let view = near.counters_view();
     let taken = || view.from_access() + view.from_tunnels();
-    let before = (taken(), view.to_tunnels(), view.to_access());
+    let before = (taken(), view.to_tunnels(), view.to_access() + view.to_groups());
     let alone = burst.len() == 1;
     let given = burst.len() as u64;
     let mut kept = KeptOutputs::of(near);
@@ -276,11 +291,13 @@ fn pass(near: &mut Gateway, burst: &mut Burst) {
     let made = view.to_tunnels() - before.1;
     assert_eq!(burst.len() as u64, given - (taken() - before.0) + made, "{view:?}");
     let left: usize = (0..PORTS).map(|port| kept.burst(port).len()).sum();
-    assert_eq!(left as u64, view.to_access() - before.2, "{view:?}");
+    assert_eq!(left as u64, view.to_access() + view.to_groups() - before.2, "{view:?}");
     // One that passed would be among those that were made.
     if alone && made > 0 {
         check_far(burst);
     }
+    // Nothing else goes there: the port is no access.
+    check_far(kept.burst(0));
     burst.clear();
     drop(kept);
     assert_eq!(pool().ledger().outstanding(), 0);

@@ -10,8 +10,9 @@ use warmlane_wire::merge::{Around, Look, Merged};
 use warmlane_wire::neighbour;
 use warmlane_wire::segment::{Cut, MAXIMUM_HEADERS, SuperFrame, Transport, Tunnel};
 use warmlane_wire::{
-    ArpPacket, EtherType, EthernetHeader, Flow, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Packet,
-    Ipv6Packet, LinkLayer, MacAddress, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
+    ArpPacket, EtherType, EthernetHeader, Flow, Icmpv4Message, Icmpv6Message, IgmpQuery, IpProtocol,
+    Ipv4Packet, Ipv6Packet, LinkLayer, MacAddress, MldQuery, NeighbourMessage, icmpv4, icmpv6, ipv4, ipv6,
+    tcp, udp,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -134,6 +135,9 @@ fn internet4(packet: &Ipv4Packet<'_>) {
     let header = packet.header;
     let addresses = Addresses::V4 { source: header.source(), destination: header.destination() };
     let _ = icmpv4::may_answer(packet);
+    if header.protocol() == IpProtocol::IGMP {
+        let _ = IgmpQuery::parse(packet.payload);
+    }
     upper(addresses, header.protocol(), packet.payload);
 }
 
@@ -152,6 +156,7 @@ fn internet6(packet: &Ipv6Packet<'_>, bytes: &[u8]) {
             let written = message.to_bytes(source, destination);
             assert_eq!(NeighbourMessage::parse(packet.header, &written[..message.length()]), Ok(message));
         }
+        let _ = MldQuery::parse(packet.header, rest);
         let _ = neighbour::is_solicited_node(destination);
     }
 }
