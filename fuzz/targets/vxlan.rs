@@ -178,7 +178,7 @@ fn far() -> Gateway {
 fn group(network: &OverlayConfig) -> Option<GroupConfig> {
     let is_ipv4 = network.local.is_ipv4();
     let address = if is_ipv4 { [239, 1, 1, 1].into() } else { [0xff0e, 0, 0, 0, 0, 0, 0, 1].into() };
-    Some(GroupConfig { address, port: 0 })
+    Some(GroupConfig { address, port: 0, source: network.local })
 }
 
 thread_local! {

@@ -12,6 +12,9 @@ pub const ALL_V3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 /// Where hosts say by IGMPv2 that they leave (RFC 2236 section 9).
 pub const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 
+/// Where routers ask for members of any group (RFC 3376 section 4.1.12).
+pub const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
 /// The IPv4 option "router alert", which all messages carry (RFC 2113).
 pub const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
 
@@ -20,6 +23,9 @@ pub const REPORT_LENGTH: usize = 16;
 
 /// Bytes of a message of IGMPv2, and of a query at least.
 pub const HEADER_LENGTH: usize = 8;
+
+/// Tenths of a second to answer a router of IGMPv1 in (RFC 2236 section 4).
+const OF_V1: u32 = 100;
 
 const QUERY: u8 = 0x11;
 const REPORT_V2: u8 = 0x16;
@@ -46,6 +52,12 @@ header_errors! {
         Type {
             /// The type field.
             kind: u8,
+        },
+        /// It is longer than IGMPv2's 8 bytes and shorter than IGMPv3's 12 (RFC 3376 section 7.1).
+        #[error("IGMP query has {length} bytes, must have 8, or 12 and more")]
+        Length {
+            /// Bytes of the message.
+            length: usize,
         },
     }
 }
@@ -74,8 +86,16 @@ impl IgmpQuery {
         let sum = Sum::new().bytes(message).fold();
         WrongChecksum::check_message("IGMP", u16::from_be_bytes([*c0, *c1]), sum)?;
         // RFC 3376 section 7.1 tells versions by the length.
-        let is_v3 = message.len() >= 12;
-        let tenths = if is_v3 { floating::<4>((*code).into()) } else { u32::from(*code).max(1) };
+        let is_v3 = match message.len() {
+            HEADER_LENGTH => false,
+            12.. => true,
+            length => return Err(IgmpError::Length { length }),
+        };
+        let tenths = match (is_v3, *code) {
+            (true, code) => floating::<4>(code.into()),
+            (false, 0) => OF_V1,
+            (false, code) => code.into(),
+        };
         let group = Ipv4Addr::from(*group);
         Ok(Self {
             group: (!group.is_unspecified()).then_some(group),
@@ -163,7 +183,7 @@ mod tests {
             (0xff, general, true, 3_174_400),
             (0xff, general, false, 25_500),
             (0x80, general, true, 12_800),
-            (0, general, false, 100),
+            (0, general, false, 10_000),
             (0, general, true, 0),
         ] {
             let seen = IgmpQuery::parse(&query(code, group, is_v3)).unwrap();
@@ -176,6 +196,10 @@ mod tests {
     fn what_is_no_query_has_a_reason() {
         assert!(matches!(IgmpQuery::parse(&[QUERY; 7]), Err(IgmpError::Truncated(_))));
         assert_eq!(IgmpQuery::parse(&report_v2(GROUP)), Err(IgmpError::Type { kind: 0x16 }));
+        for length in 9..12 {
+            let message = [&query(100, GROUP, false)[..], &[0; 3][..length - 8]].concat();
+            assert_eq!(IgmpQuery::parse(&message), Err(IgmpError::Length { length }));
+        }
         let mut broken = query(100, GROUP, true);
         broken[4] ^= 1;
         assert!(matches!(IgmpQuery::parse(&broken), Err(IgmpError::Checksum(_))));

@@ -46,6 +46,12 @@ header_errors! {
             /// Its hop limit.
             hop_limit: u8,
         },
+        /// It is longer than MLDv1's 24 bytes and shorter than MLDv2's 28 (RFC 3810 section 8.1).
+        #[error("multicast listener query has {length} bytes, must have 24, or 28 and more")]
+        Length {
+            /// Bytes of the message.
+            length: usize,
+        },
     }
 }
 
@@ -78,7 +84,11 @@ impl MldQuery {
         let sum = icmpv6::sum(source_address, header.destination(), message);
         WrongChecksum::check_with_pseudo_header("ICMPv6", u16::from_be_bytes([*c0, *c1]), sum)?;
         // RFC 3810 section 8.1 tells versions by the length.
-        let is_v2 = message.len() >= REPORT_LENGTH;
+        let is_v2 = match message.len() {
+            HEADER_LENGTH => false,
+            28.. => true,
+            length => return Err(MldError::Length { length }),
+        };
         let code = u32::from(u16::from_be_bytes([*d0, *d1]));
         let milliseconds = if is_v2 { floating::<12>(code) } else { code };
         let group = Ipv6Addr::from(*group);
@@ -88,6 +98,27 @@ impl MldQuery {
             is_v2,
         })
     }
+}
+
+/// Whether a hop-by-hop header, with which these bytes begin, has the option "router alert" for multicast listener discovery (RFC 2711 section 2.1).
+pub fn has_router_alert(header: &[u8]) -> bool {
+    const PAD_1: u8 = 0;
+    const OPTION: u8 = 5;
+    let length = header.get(1).map_or(0, |units| 8 + 8 * usize::from(*units));
+    let mut options = header.get(2..length).unwrap_or_default();
+    while let [kind, rest @ ..] = options {
+        if *kind == PAD_1 {
+            options = rest;
+            continue;
+        }
+        let Some((length, rest)) = rest.split_first() else { return false };
+        let Some((value, rest)) = rest.split_at_checked((*length).into()) else { return false };
+        if (*kind, value) == (OPTION, &[0, 0]) {
+            return true;
+        }
+        options = rest;
+    }
+    false
 }
 
 /// A report of one group by MLDv2, from a link-local address to [`ALL_V2_ROUTERS`].
@@ -185,14 +216,36 @@ mod tests {
             let error = parse(source, hop_limit, &message);
             assert_eq!(error, Err(MldError::NotOfThisLink { source_address: source, hop_limit }));
         }
+        for length in [25, 27] {
+            let mut message = [&query::<24>(1_000, GROUP)[..], &[0; 3][..length - 24]].concat();
+            let sum = pseudo_ipv6(ROUTER, ALL_NODES, IpProtocol::ICMPV6, length as u32);
+            message[2..4].fill(0);
+            let checksum = sum.bytes(&message).checksum().to_be_bytes();
+            message[2..4].copy_from_slice(&checksum);
+            assert_eq!(parse(ROUTER, 1, &message), Err(MldError::Length { length }));
+        }
         let mut broken = message;
         broken[9] ^= 1;
         assert!(matches!(parse(ROUTER, 1, &broken), Err(MldError::Checksum(_))));
     }
 
+    #[test]
+    fn router_alert_is_found_wherever_it_stands() {
+        assert!(has_router_alert(&ROUTER_ALERT));
+        // Behind two kinds of padding, and behind another option.
+        assert!(has_router_alert(&[58, 0, 0, 0, 5, 2, 0, 0]));
+        assert!(has_router_alert(&[58, 1, 1, 2, 0, 0, 7, 1, 9, 5, 2, 0, 0, 0, 0, 0]));
+        // For RSVP; none; cut off; beyond the header.
+        for other in [&[58, 0, 5, 2, 0, 1, 1, 0][..], &[58, 0, 1, 4, 0, 0, 0, 0], &[58, 0, 5, 2, 0], &[58]] {
+            assert!(!has_router_alert(other), "{other:?}");
+        }
+        assert!(!has_router_alert(&[58, 0, 1, 4, 0, 0, 0, 0, 5, 2, 0, 0]));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            has_router_alert(&bytes);
             let _ = parse(ROUTER, 1, &bytes);
         }
     }

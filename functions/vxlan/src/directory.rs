@@ -67,16 +67,28 @@ impl<K: Key> Directory<K> {
         }
     }
 
+    /// Whether so many slots at most are looked at until this key is found, or an empty one in its place.
+    pub(crate) fn is_near(&self, key: K, most: usize) -> bool {
+        let (mask, home) = (self.slots.len() - 1, self.home(key));
+        (self.slot(key).wrapping_sub(home) & mask) < most
+    }
+
     /// Forgets all keys.
     pub(crate) fn clear(&mut self) {
         self.slots.fill(Slot { key: K::default(), number: EMPTY });
+    }
+
+    /// Where the search for a key begins.
+    #[inline(always)]
+    fn home(&self, key: K) -> usize {
+        (key.bits().wrapping_mul(MULTIPLIER) >> self.shift) as usize & (self.slots.len() - 1)
     }
 
     /// The slot of this key, or the empty one where it would be.
     #[inline(always)]
     fn slot(&self, key: K) -> usize {
         let mask = self.slots.len() - 1;
-        let mut slot = (key.bits().wrapping_mul(MULTIPLIER) >> self.shift) as usize & mask;
+        let mut slot = self.home(key);
         while self.slots[slot].number != EMPTY && self.slots[slot].key != key {
             slot = (slot + 1) & mask;
         }

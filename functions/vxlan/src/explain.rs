@@ -11,7 +11,8 @@ use warmlane_wire::{LinkLayer, ethernet};
 use crate::gateway::{Gateway, key};
 use crate::hosts::hear;
 use crate::network::Network;
-use crate::stations::{Place, Station, at};
+use crate::remotes::Remotes;
+use crate::stations::{Bucket, Place, Station, at};
 use crate::tags::vlan_of;
 
 /// A frame that belongs to a network, as far as that can be told without unpacking it.
@@ -85,6 +86,14 @@ impl Gateway {
         }
     }
 
+    fn swap_remotes(&mut self, others: &mut [(usize, Remotes)]) {
+        for (number, other) in others {
+            if let Some(network) = self.networks.get_mut(*number) {
+                std::mem::swap(&mut network.remotes, other);
+            }
+        }
+    }
+
     /// Does what is done with a burst, so that nothing is counted or learned, and no error is limited.
     #[cold]
     pub(crate) fn rehearse_burst(
@@ -100,8 +109,16 @@ impl Gateway {
             })
             .collect();
         let counters = std::mem::take(&mut self.counters);
-        let remotes: Vec<_> = self.networks.iter().map(|network| network.remotes.clone()).collect();
+        // What has space for more stays aside: a copy has none.
+        let learning = |(number, ..): &(usize, Station, Bucket)| {
+            let network = self.networks.get(*number)?;
+            network.remotes.are_heard().then(|| (*number, network.remotes.clone()))
+        };
+        let mut remotes: Vec<_> = kept.iter().filter_map(learning).collect();
+        remotes.dedup_by_key(|(number, _)| *number);
+        self.swap_remotes(&mut remotes);
         let memberships = self.memberships.clone();
+        let memberships = std::mem::replace(&mut self.memberships, memberships);
         let limiter = self.limiter.refilled();
         let limiter = std::mem::replace(&mut self.limiter, limiter);
         self.let_hosts_learn(false);
@@ -109,9 +126,7 @@ impl Gateway {
         self.let_hosts_learn(true);
         self.limiter = limiter;
         self.memberships = memberships;
-        for (network, remotes) in self.networks.iter_mut().zip(remotes) {
-            network.remotes = remotes;
-        }
+        self.swap_remotes(&mut remotes);
         for (network, source, stations) in kept {
             if let Some(network) = self.networks.get_mut(network) {
                 network.stations.restore(source, stations);

@@ -19,7 +19,7 @@ use crate::dropped::{Dropped, or_drop};
 use crate::encapsulation::OVER_IPV4;
 use crate::inner_frame::InnerFrame;
 use crate::membership::Memberships;
-use crate::network::{Network, To};
+use crate::network::{Network, To, group_mac};
 use crate::outer::Outer;
 use crate::plain::{self, Plain};
 use crate::reason::{Reason, VxlanCounters, VxlanCountersView};
@@ -44,14 +44,15 @@ pub struct PortFacts {
 }
 
 impl PortFacts {
-    /// Our Ethernet address. Any of one host will do where the forwarder doesn't know its own.
-    pub(crate) fn own_address(&self) -> MacAddress {
-        self.mac.unwrap_or(MacAddress([2, 0, 0, 0, 0, 0]))
+    /// The Ethernet address that frames come from by the port of this number, as the forwarder has it.
+    pub(crate) fn own_address(&self, number: u16) -> MacAddress {
+        let [high, low] = number.to_be_bytes();
+        self.mac.unwrap_or(MacAddress([0x02, 0, 0, 0, high, low]))
     }
 
     /// Destination and source of a frame from the port to itself.
-    fn own_addresses(&self) -> [u8; 12] {
-        let MacAddress([a, b, c, d, e, f]) = self.own_address();
+    fn own_addresses(&self, number: u16) -> [u8; 12] {
+        let MacAddress([a, b, c, d, e, f]) = self.own_address(number);
         [a, b, c, d, e, f, a, b, c, d, e, f]
     }
 }
@@ -136,7 +137,8 @@ impl Gateway {
         let identifiers = Directory::new(identifiers);
         let networks: Box<[_]> =
             networks.into_iter().map(|network| Network::new(network, &ports, clock)).collect();
-        let mac_of = |port: usize| ports.get(port).map_or(MacAddress::ZERO, PortFacts::own_address);
+        let own_address = |port: usize| ports.get(port).map(|facts| facts.own_address(port as u16));
+        let mac_of = |port: usize| own_address(port).unwrap_or(MacAddress::ZERO);
         Self {
             identifiers,
             memberships: Memberships::of(&networks, mac_of),
@@ -144,7 +146,7 @@ impl Gateway {
             ends: ends.into(),
             networks,
             accesses,
-            own: ports.iter().map(PortFacts::own_addresses).collect(),
+            own: (0..).zip(&ports).map(|(number, facts)| facts.own_addresses(number)).collect(),
             ports,
             pool,
             counters: VxlanCounters::new(),
@@ -243,8 +245,12 @@ impl Gateway {
     ) -> Option<(Outer, usize)> {
         let outer = Outer::of(packet, &link.ok()?)?;
         let facts = self.ports.get(usize::from(packet.port()))?;
-        let for_us = |mac| mac == outer.destination_mac || outer.destination.is_multicast();
-        if !facts.mac.is_none_or(for_us) {
+        let is_for_group = outer.destination.is_multicast();
+        if is_for_group && !self.memberships.contains(packet.port(), outer.destination) {
+            return None;
+        }
+        let wanted = if is_for_group { Some(group_mac(outer.destination)) } else { facts.mac };
+        if wanted.is_some_and(|mac| mac != outer.destination_mac) {
             return None;
         }
         let end = if outer.is_fragment {
@@ -301,7 +307,7 @@ impl Gateway {
         }
         let inside = or_drop!(packet, outer.strip(&mut packet, &frame, network.config.inner_checksums));
         let Network { remotes, config, .. } = &mut self.networks[usize::from(number)];
-        let remote = or_drop!(packet, remotes.hear(outer.source, config, now).ok_or(Reason::UnknownRemote));
+        let remote = or_drop!(packet, remotes.hear(outer.source, config, now));
         self.bridge(packet, &inside, number.into(), Place::Remote(remote), now, ways)
     }
 

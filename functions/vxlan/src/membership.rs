@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use warmlane_lane::Outputs;
 use warmlane_mem::{Packet, Pool, Vlan};
-use warmlane_sys::clock::Clock;
+use warmlane_sys::clock::{self, Clock};
 use warmlane_wire::{
     EtherType, GroupRecord, IgmpQuery, IpProtocol, Ipv4Fields, Ipv6Fields, LinkLayer, MacAddress, MldQuery,
     ethernet, igmp, ipv4, ipv6, mld,
@@ -16,6 +16,7 @@ use warmlane_wire::{
 
 use crate::network::Network;
 use crate::reason::VxlanCounters;
+use crate::stations::Station;
 use crate::too_big::write;
 
 /// How often a change is told, as one report may get lost (RFC 3376 section 8.1).
@@ -24,9 +25,11 @@ const ROBUSTNESS: u8 = 2;
 const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a query by an older version is remembered: twice the usual query interval, and the time to answer (RFC 3376 section 8.12).
 const OLDER_QUERIER: Duration = Duration::from_secs(260);
-/// How long until the next attempt if there was no buffer.
-const NO_BUFFER: Duration = Duration::from_secs(1);
-/// DSCP of network control (RFC 3376 section 4).
+/// The least time to answer in, whatever a router says.
+const LEAST_RESPONSE: Duration = Duration::from_millis(100);
+/// How long until the next attempt if there was no buffer, or no port.
+const LATER: Duration = Duration::from_secs(1);
+/// DSCP and ECN of network control (RFC 3376 section 4).
 const NETWORK_CONTROL: u8 = 0xc0;
 
 /// Bytes of the longest frame: MLDv2 behind a hop-by-hop header.
@@ -52,15 +55,21 @@ impl Query {
         match link.ethertype {
             EtherType::IPV4 => {
                 let ip = ipv4::check(link.payload).ok()?;
-                let is_igmp = ip.header.protocol() == IpProtocol::IGMP;
+                let is_igmp = ip.header.protocol() == IpProtocol::IGMP && ip.header.ttl() == 1;
                 let query = is_igmp.then(|| IgmpQuery::parse(ip.payload))?.ok()?;
                 let IgmpQuery { group, within, is_v3 } = query;
-                Some((true, Self { group: group.map(IpAddr::V4), within, is_latest: is_v3 }))
+                // Others might have come from beyond the link (RFC 3376 section 4.1.12).
+                let is_of_link = ip.header.destination() == group.unwrap_or(igmp::ALL_SYSTEMS);
+                let query = Self { group: group.map(IpAddr::V4), within, is_latest: is_v3 };
+                is_of_link.then_some((true, query))
             }
             EtherType::IPV6 => {
                 let ip = ipv6::check(link.payload).ok()?;
                 let upper = ip.upper_layer().ok()?;
-                let is_icmp = upper.protocol == IpProtocol::ICMPV6 && upper.fragment.is_none();
+                // RFC 3810 section 6.2.
+                let has_alert =
+                    ip.header.next_header() == IpProtocol::HOP_BY_HOP && mld::has_router_alert(ip.payload);
+                let is_icmp = has_alert && upper.protocol == IpProtocol::ICMPV6 && upper.fragment.is_none();
                 let message = ip.payload.get(upper.offset - ipv6::HEADER_LENGTH..)?;
                 let MldQuery { group, within, is_v2 } =
                     is_icmp.then(|| MldQuery::parse(ip.header, message))?.ok()?;
@@ -77,8 +86,8 @@ struct Membership {
     port: usize,
     mac: MacAddress,
     group: IpAddr,
-    /// Our tunnel end; over IPv6 reports come from a link-local address instead.
-    local: IpAddr,
+    /// Our address on the port; over IPv6 reports come from a link-local one instead.
+    source: IpAddr,
     /// When something is to be said, and how often in a row.
     due: Option<u64>,
     again: u8,
@@ -92,6 +101,8 @@ struct Membership {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memberships {
     all: Vec<Membership>,
+    /// When something is to be said next.
+    due: Option<u64>,
     /// What delays are made of.
     random: u64,
 }
@@ -99,14 +110,18 @@ pub(crate) struct Memberships {
 impl Memberships {
     /// Of these networks' groups, each once for a port; `mac_of` is our Ethernet address there.
     pub(crate) fn of(networks: &[Network], mac_of: impl Fn(usize) -> MacAddress) -> Self {
+        // Not the same delays as other gateways.
+        let mut random = clock::cycles();
         let mut all: Vec<Membership> = Vec::new();
-        for (network, group) in networks.iter().filter_map(|network| Some((network, network.config.group?))) {
+        for group in networks.iter().filter_map(|network| network.config.group) {
+            let mac = mac_of(group.port);
+            random ^= u64::from_be_bytes(Station::from(mac).bytes());
             if !all.iter().any(|other| (other.port, other.group) == (group.port, group.address)) {
                 all.push(Membership {
                     port: group.port,
-                    mac: mac_of(group.port),
+                    mac,
                     group: group.address,
-                    local: network.config.local,
+                    source: group.source,
                     due: Some(0),
                     again: ROBUSTNESS,
                     record: GroupRecord::Joined,
@@ -114,7 +129,12 @@ impl Memberships {
                 });
             }
         }
-        Self { all, random: 1 }
+        Self { due: (!all.is_empty()).then_some(0), all, random }
+    }
+
+    /// Whether this group is one of ours at this port.
+    pub(crate) fn contains(&self, port: u16, group: IpAddr) -> bool {
+        self.all.iter().any(|member| (member.port, member.group) == (usize::from(port), group))
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -122,8 +142,12 @@ impl Memberships {
     }
 
     /// When something is to be said next, in cycles.
-    pub(crate) fn due(&self) -> Option<u64> {
-        self.all.iter().filter_map(|membership| membership.due).min()
+    pub(crate) const fn due(&self) -> Option<u64> {
+        self.due
+    }
+
+    fn find_due(&mut self) {
+        self.due = self.all.iter().filter_map(|membership| membership.due).min();
     }
 
     /// A packet came that is for none of our tunnel ends: it may be a query.
@@ -145,13 +169,15 @@ impl Memberships {
             if !is_asked {
                 continue;
             }
-            if !query.is_latest {
+            // RFC 3376 section 7.2.1, RFC 3810 section 8.2.1.
+            if !query.is_latest && query.group.is_none() {
                 membership.older_until = now.saturating_add(cycles(OLDER_QUERIER));
             }
-            let by = now.saturating_add(delay(&mut self.random, query.within));
+            let by = now.saturating_add(delay(&mut self.random, query.within.max(LEAST_RESPONSE)));
             // What is due earlier says so, too.
             membership.due = Some(membership.due.map_or(by, |due| due.min(by)));
         }
+        self.find_due();
     }
 
     /// Sends what is due; gives the number of reports.
@@ -167,8 +193,9 @@ impl Memberships {
             if membership.due.is_none_or(|due| due > now) {
                 continue;
             }
-            let Some(report) = membership.frame(now, pool) else {
-                membership.due = Some(now.saturating_add(cycles(NO_BUFFER)));
+            let report = outputs.is_connected(membership.port).then(|| membership.frame(now, pool));
+            let Some(report) = report.flatten() else {
+                membership.due = Some(now.saturating_add(cycles(LATER)));
                 continue;
             };
             outputs.send(membership.port, report);
@@ -182,6 +209,7 @@ impl Memberships {
                 Some(now.saturating_add(delay(&mut self.random, UNSOLICITED_INTERVAL)))
             };
         }
+        self.find_due();
         sent
     }
 
@@ -199,6 +227,7 @@ impl Memberships {
         }
         let sent = self.report(now, pool, counters, outputs);
         self.all.clear();
+        self.due = None;
         sent
     }
 }
@@ -230,7 +259,7 @@ impl Membership {
             (true, false) => (group, &igmp::report_v2(group)[..]),
             (true, true) => (igmp::ALL_ROUTERS, &igmp::leave_v2(group)[..]),
         };
-        let source = if let IpAddr::V4(local) = self.local { local } else { Ipv4Addr::UNSPECIFIED };
+        let source = if let IpAddr::V4(source) = self.source { source } else { Ipv4Addr::UNSPECIFIED };
         let fields = Ipv4Fields {
             traffic_class: NETWORK_CONTROL,
             ttl: 1,
@@ -240,7 +269,7 @@ impl Membership {
         let length = ipv4::HEADER_LENGTH + igmp::ROUTER_ALERT.len() + message.len();
         let ip = fields.header(IpProtocol::IGMP, length as u16);
         let ethernet = self.ethernet(MacAddress::of_ipv4_multicast(destination), EtherType::IPV4);
-        // It fits: it is as long as the longest.
+        // There is space for the longest.
         write(frame, &[&ethernet, &ip, &igmp::ROUTER_ALERT, message]).unwrap_or_default()
     }
 
@@ -274,4 +303,20 @@ fn delay(random: &mut u64, most: Duration) -> u64 {
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     ((u128::from(mixed) * u128::from(cycles(most))) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_spread_over_the_time_there_is() {
+        let (mut random, most) = (1, Duration::from_secs(10));
+        let delays: Vec<_> = (0..1_000).map(|_| delay(&mut random, most)).collect();
+        for tenth in 0..10 {
+            let range = cycles(most) / 10 * tenth..cycles(most) / 10 * (tenth + 1);
+            let count = delays.iter().filter(|delay| range.contains(delay)).count();
+            assert!((50..200).contains(&count), "{count} in {tenth}");
+        }
+    }
 }

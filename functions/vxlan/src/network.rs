@@ -43,14 +43,20 @@ pub(crate) struct Group {
     mtu: u16,
 }
 
+/// The Ethernet address of a multicast group.
+pub(crate) const fn group_mac(address: IpAddr) -> MacAddress {
+    match address {
+        IpAddr::V4(address) => MacAddress::of_ipv4_multicast(address),
+        IpAddr::V6(address) => MacAddress::of_ipv6_multicast(address),
+    }
+}
+
 impl Group {
     fn new(group: &GroupConfig, network: &OverlayConfig, ports: &[PortFacts]) -> Self {
-        let (headers, [a, b, c, d, e, f]) = match group.address {
-            IpAddr::V4(address) => (ipv4::HEADER_LENGTH, MacAddress::of_ipv4_multicast(address).0),
-            IpAddr::V6(address) => (ipv6::HEADER_LENGTH, MacAddress::of_ipv6_multicast(address).0),
-        };
+        let headers = if group.address.is_ipv4() { ipv4::HEADER_LENGTH } else { ipv6::HEADER_LENGTH };
+        let MacAddress([a, b, c, d, e, f]) = group_mac(group.address);
         let facts = ports.get(group.port).copied().unwrap_or(PortFacts { mac: None, mtu: 0 });
-        let MacAddress([g, h, i, j, k, l]) = facts.own_address();
+        let MacAddress([g, h, i, j, k, l]) = facts.own_address(group.port as u16);
         let around_packets = (headers + DATAGRAM + ethernet::HEADER_LENGTH) as u16;
         Self {
             port: group.port,
@@ -95,8 +101,11 @@ impl Network {
 
     /// Whether these headers are from one of the network's tunnel ends to ours, or to its group.
     pub(crate) fn is_between(&self, outer: &Outer) -> bool {
-        self.config.addresses().any(|address| address == outer.destination)
-            && (self.remotes.number(outer.source).is_some() || self.remotes.are_heard())
+        let is_known = self.remotes.number(outer.source).is_some();
+        match self.config.group {
+            Some(group) if group.address == outer.destination => is_known || self.remotes.are_heard(),
+            _ => self.config.local == outer.destination && is_known,
+        }
     }
 
     /// Where broadcast, multicast and unknown unicast frames from there go. What came from a tunnel end goes to no other.

@@ -28,8 +28,10 @@ drop_reasons! {
         NotEthernet: "not-ethernet", Notice;
         /// No network here has this identifier and this local address.
         UnknownNetwork: "unknown-network", Notice;
-        /// The tunnel end that sent it is not among the network's.
+        /// The tunnel end that sent it is not among the network's, or has an address that nobody can have.
         UnknownRemote: "unknown-remote", Warning;
+        /// There are too many tunnel ends in the group already.
+        TooManyRemotes: "too-many-remotes", Loss;
         /// The frame inside carries a VLAN tag (RFC 7348 section 6.1).
         InnerTag: "inner-tag", Notice;
         /// The IP packet inside is longer than its frame, or its header is malformed.

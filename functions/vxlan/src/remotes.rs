@@ -8,9 +8,13 @@ use warmlane_wire::martian;
 
 use crate::directory::Directory;
 use crate::encapsulation::Encapsulation;
+use crate::reason::Reason;
 
 /// The most tunnel ends that are known by what they send.
 const MOST_HEARD: usize = 1_024;
+
+/// Steps of the search for one of them. Of so many in twice as many slots, no ordinary one takes a third of that.
+const MOST_STEPS: usize = 64;
 
 /// What is in front of frames of a network to one of its tunnel ends.
 pub(crate) fn around(network: &OverlayConfig, remote: IpAddr) -> AroundFrame {
@@ -76,11 +80,24 @@ impl Remotes {
     fn fill_directories(&mut self) {
         self.ipv4.clear();
         self.ipv6.clear();
-        for (number, address) in (0..u16::MAX).zip(&self.addresses) {
-            match address {
-                IpAddr::V4(address) => self.ipv4.insert(address.to_bits().into(), number),
-                IpAddr::V6(address) => self.ipv6.insert(address.to_bits(), number),
-            }
+        for number in 0..self.addresses.len() {
+            self.insert(number);
+        }
+    }
+
+    /// Has the end of this number found by its address.
+    fn insert(&mut self, number: usize) {
+        match self.addresses[number] {
+            IpAddr::V4(address) => self.ipv4.insert(address.to_bits().into(), number as u16),
+            IpAddr::V6(address) => self.ipv6.insert(address.to_bits(), number as u16),
+        }
+    }
+
+    /// Whether an address would be found by few steps: who makes up addresses could choose some that would not.
+    fn is_near(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.ipv4.is_near(address.to_bits().into(), MOST_STEPS),
+            IpAddr::V6(address) => self.ipv6.is_near(address.to_bits(), MOST_STEPS),
         }
     }
 
@@ -118,34 +135,43 @@ impl Remotes {
         }
     }
 
-    /// The number of a tunnel end that has sent something right, known or not. `None` if only the configured ones count, if nobody can have this address,
-    /// or if there is no space for another.
-    pub(crate) fn hear(&mut self, address: IpAddr, network: &OverlayConfig, now: u64) -> Option<u16> {
-        let known = self.number(address);
-        if known.is_some() || !self.are_heard || !can_be_reached(address) {
-            return known;
+    /// The number of a tunnel end that has sent something right, known or not.
+    ///
+    /// # Errors
+    /// Only the configured ones count, nobody can have this address, or there is no space for another.
+    pub(crate) fn hear(&mut self, address: IpAddr, network: &OverlayConfig, now: u64) -> Result<u16, Reason> {
+        if let Some(known) = self.number(address) {
+            return Ok(known);
+        }
+        if !self.are_heard || !can_be_reached(address) {
+            return Err(Reason::UnknownRemote);
+        }
+        if !self.is_near(address) {
+            return Err(Reason::TooManyRemotes);
         }
         let around = || Encapsulation::new(&around(network, address));
-        if self.addresses.len() < MOST_HEARD {
+        let number = self.addresses.len();
+        if number < MOST_HEARD {
             self.addresses.push(address);
             self.encapsulations.push(around());
             self.heard.push(now);
-        } else {
-            if now < self.full_until {
-                return None;
-            }
-            let is_old = |heard: &u64| now.saturating_sub(*heard) > self.age;
-            let Some(old) = self.heard.iter().position(is_old) else {
-                // Not for each packet of who makes up addresses.
-                self.full_until = now.saturating_add(self.age / 16);
-                return None;
-            };
-            self.addresses[old] = address;
-            self.encapsulations[old] = around();
-            self.heard[old] = now;
+            self.insert(number);
+            return Ok(number as u16);
         }
+        if now < self.full_until {
+            return Err(Reason::TooManyRemotes);
+        }
+        let is_old = |heard: &u64| now.saturating_sub(*heard) > self.age;
+        let Some(old) = self.heard.iter().position(is_old) else {
+            // Not for each packet of who makes up addresses.
+            self.full_until = now.saturating_add(self.age / 16);
+            return Err(Reason::TooManyRemotes);
+        };
+        self.addresses[old] = address;
+        self.encapsulations[old] = around();
+        self.heard[old] = now;
         self.fill_directories();
-        self.number(address)
+        Ok(old as u16)
     }
 }
 
@@ -168,7 +194,8 @@ mod tests {
     use warmlane_forward::control::config::GroupConfig;
 
     fn network(remotes: Vec<IpAddr>) -> OverlayConfig {
-        let group = Some(GroupConfig { address: [239, 1, 1, 1].into(), port: 0 });
+        let group =
+            Some(GroupConfig { address: [239, 1, 1, 1].into(), port: 0, source: [192, 0, 2, 1].into() });
         OverlayConfig { remotes, group, ..crate::tests::network(false) }
     }
 
@@ -181,18 +208,19 @@ mod tests {
         let network = network(Vec::new());
         let mut remotes = Remotes::new(&network, 1_600);
         for number in 0..MOST_HEARD as u16 {
-            assert_eq!(remotes.hear(end(number.into()), &network, 100), Some(number));
+            assert_eq!(remotes.hear(end(number.into()), &network, 100), Ok(number));
         }
-        assert_eq!(remotes.hear(end(7), &network, 100), Some(7));
+        assert_eq!(remotes.hear(end(7), &network, 100), Ok(7));
         let another = end(5_000);
-        assert_eq!(remotes.hear(another, &network, 200), None);
+        let full = Err(Reason::TooManyRemotes);
+        assert_eq!(remotes.hear(another, &network, 200), full);
         for number in (0..MOST_HEARD as u16).filter(|number| *number != 5) {
             remotes.note(number, 1_500);
         }
         // Nobody looks again for a sixteenth of the age; then end 5 is old.
-        assert_eq!(remotes.hear(another, &network, 299), None);
-        assert_eq!(remotes.hear(another, &network, 1_700), None);
-        assert_eq!(remotes.hear(another, &network, 1_801), Some(5));
+        assert_eq!(remotes.hear(another, &network, 299), full);
+        assert_eq!(remotes.hear(another, &network, 1_700), full);
+        assert_eq!(remotes.hear(another, &network, 1_801), Ok(5));
         assert_eq!((remotes.number(end(5)), remotes.number(end(6))), (None, Some(6)));
         assert_eq!(remotes.address(5), Some(another));
     }
@@ -204,7 +232,8 @@ mod tests {
         for address in
             ["0.0.0.0", "127.0.0.1", "239.1.1.1", "255.255.255.255", "169.254.0.1", "::", "fe80::1"]
         {
-            assert_eq!(remotes.hear(address.parse().unwrap(), &network, 1), None, "{address}");
+            let heard = remotes.hear(address.parse().unwrap(), &network, 1);
+            assert_eq!(heard, Err(Reason::UnknownRemote), "{address}");
         }
     }
 
@@ -212,6 +241,27 @@ mod tests {
     fn configured_ends_are_all_there_are() {
         let network = network(vec![end(0)]);
         let mut remotes = Remotes::new(&network, 1_600);
-        assert_eq!((remotes.hear(end(0), &network, 1), remotes.hear(end(1), &network, 1)), (Some(0), None));
+        assert_eq!(remotes.hear(end(0), &network, 1), Ok(0));
+        assert_eq!(remotes.hear(end(1), &network, 1), Err(Reason::UnknownRemote));
+    }
+
+    #[test]
+    fn addresses_that_are_made_up_to_be_found_slowly_are_refused() {
+        let network = network(Vec::new());
+        let mut remotes = Remotes::new(&network, 1_600);
+        // All that begin their search where the first one does.
+        let mut only = Directory::<u64>::with_space_for(MOST_HEARD);
+        only.insert(0xc000_0202, 0);
+        let mut heard = 0;
+        for address in (0xc000_0203_u32..0xc400_0000).filter(|bits| !only.is_near((*bits).into(), 1)) {
+            match remotes.hear(Ipv4Addr::from_bits(address).into(), &network, 1) {
+                Ok(_) => heard += 1,
+                Err(reason) => {
+                    assert_eq!((reason, heard), (Reason::TooManyRemotes, MOST_STEPS));
+                    return;
+                }
+            }
+        }
+        panic!("{heard} were heard");
     }
 }

@@ -16,7 +16,7 @@ const GROUP_MAC: MacAddress = MacAddress([1, 0, 0x5e, 1, 1, 1]);
 /// The group is where the tunnel ends are, of which none is configured.
 fn grouped(ipv6: bool) -> OverlayConfig {
     let address = if ipv6 { "ff0e::101:101".parse().unwrap() } else { GROUP.into() };
-    let group = Some(GroupConfig { address, port: 0 });
+    let group = Some(GroupConfig { address, port: 0, source: network(ipv6).local });
     OverlayConfig { remotes: Vec::new(), group, ..network(ipv6) }
 }
 
@@ -140,8 +140,9 @@ fn igmp_report(frame: &[u8]) -> (MacAddress, Ipv4Addr, Vec<u8>) {
 }
 
 fn igmp_query(message: &[u8]) -> Vec<u8> {
-    let to = Ipv4Addr::new(224, 0, 0, 1);
     let mut message = message.to_vec();
+    let asked = Ipv4Addr::from(*message[4..].first_chunk().unwrap());
+    let to = if asked.is_unspecified() { igmp::ALL_SYSTEMS } else { asked };
     let checksum = Sum::new().bytes(&message).checksum().to_be_bytes();
     message[2..4].copy_from_slice(&checksum);
     let fields =
@@ -193,6 +194,51 @@ fn groups_are_joined_and_left_by_igmp() {
 }
 
 #[test]
+fn an_older_router_is_forgotten() {
+    let mut bench = Bench::new(grouped(false));
+    for now in [1, seconds(1) + 1] {
+        bench.reports(now);
+    }
+    for (seconds_later, query, answer) in [
+        (10, igmp_query(&QUERY_V2), igmp::report_v2(GROUP).to_vec()),
+        (260, igmp_query(&QUERY_V3), igmp::report_v2(GROUP).to_vec()),
+        (300, igmp_query(&QUERY_V3), igmp::report(GroupRecord::Listens, GROUP).to_vec()),
+    ] {
+        let (now, packet) = (seconds(seconds_later), bench.packet(0, &query));
+        bench.gateway.memberships.hear(&packet, now);
+        // It answers within ten seconds; those of the second round are over before the older version is forgotten.
+        let by = bench.gateway.memberships.due().unwrap();
+        assert!((now..=now + seconds(10)).contains(&by));
+        let reports = bench.reports(by);
+        assert_eq!(igmp_report(&reports[0]).2, answer, "{seconds_later}");
+    }
+}
+
+#[test]
+fn rehearsals_teach_nothing() {
+    let mut bench = Bench::new(grouped(false));
+    for now in [1, seconds(1) + 1] {
+        bench.reports(now);
+    }
+    let query = bench.packet(0, &igmp_query(&QUERY_V3));
+    bench.rehearse(&query);
+    assert_eq!(bench.gateway.memberships.due(), None);
+    let frame = bench.packet(0, &to_group(9, &inner(B, MacAddress::BROADCAST, 0, b"")));
+    bench.rehearse(&frame);
+    assert_eq!(bench.gateway.networks[0].remotes.number([192, 0, 2, 9].into()), None);
+}
+
+#[test]
+fn the_group_is_at_its_port_only_and_has_its_address() {
+    let mut bench = Bench::new(OverlayConfig { access: vec![(1, None)], ..grouped(false) });
+    let frame = to_group(9, &inner(B, MacAddress::BROADCAST, 0, b""));
+    // They pass, as what is none of ours.
+    assert_eq!(bench.pass(2, &frame)[0].len(), 1);
+    assert_eq!(bench.pass(0, &[&US.0, &frame[6..]].concat())[0].len(), 1);
+    assert_eq!(bench.pass(0, &frame)[2].len(), 1);
+}
+
+#[test]
 fn queries_elsewhere_or_for_others_are_not_answered() {
     let mut bench = Bench::new(grouped(false));
     for now in [1, seconds(1) + 1] {
@@ -202,7 +248,17 @@ fn queries_elsewhere_or_for_others_are_not_answered() {
     other[4..8].copy_from_slice(&[239, 1, 1, 2]);
     let mut broken = igmp_query(&QUERY_V3);
     broken[40] ^= 1;
-    for (port, frame) in [(0, igmp_query(&other)), (0, broken), (2, igmp_query(&QUERY_V3))] {
+    // Through routers, and to another group than the one that is asked for.
+    let [mut routed, mut misled] = [igmp_query(&QUERY_V3), igmp_query(&QUERY_V3)];
+    (routed[22], misled[33]) = (2, 9);
+    for frame in [&mut routed, &mut misled] {
+        frame[24..26].fill(0);
+        let checksum = Sum::new().bytes(&frame[14..38]).checksum().to_be_bytes();
+        frame[24..26].copy_from_slice(&checksum);
+    }
+    for (port, frame) in
+        [(0, igmp_query(&other)), (0, broken), (2, igmp_query(&QUERY_V3)), (0, routed), (0, misled)]
+    {
         bench.pass(port, &frame);
         assert!(bench.reports(clock::cycles() + seconds(20)).is_empty());
     }

@@ -225,7 +225,7 @@ pub enum ConfigProblem {
     },
     /// An address that can't be a network's group.
     #[error(
-        "{address} can't be the group of tunnel ends beside {local}: name a multicast address of the same version of IP that is not for one link (224.0.0.0/24, ff01::/16, ff02::/16)"
+        "{address} can't be the group of tunnel ends beside {local}: name a multicast address of the same version of IP that is neither for one link (224.0.0.0/24, ff01::/16, ff02::/16) nor for named sources (232.0.0.0/8, ff30::/12)"
     )]
     MulticastGroup {
         /// The group.
@@ -237,10 +237,14 @@ pub enum ConfigProblem {
     #[error("`group-port` is of no use without `group`")]
     GroupPortWithoutGroup,
     /// A port that can't be a group's.
-    #[error("port '{port}' has no addresses: a group is at a port that has some")]
-    GroupPortWithoutAddresses {
+    #[error(
+        "port '{port}' has no address of the same version of IP as {group}: the group's members are asked there, and answer by it"
+    )]
+    GroupPortWithoutAddress {
         /// The port.
         port: String,
+        /// The group.
+        group: IpAddr,
     },
     /// An address of a station in a network that leaves questions to its hosts.
     #[error(

@@ -93,6 +93,8 @@ pub struct GroupConfig {
     pub address: IpAddr,
     /// The number of the port where it is.
     pub port: usize,
+    /// Our address on that port, which says that we are in the group.
+    pub source: IpAddr,
 }
 
 /// A network bridged over IP, checked.
@@ -256,11 +258,15 @@ fn check_group(entry: &OverlayEntry, ports: &[PortConfig]) -> Checked<Option<Gro
         return entry.group_port.as_ref().map_or(Ok(None), useless);
     };
     let (address, local) = (**group, *entry.local);
-    let stays_on_link = match address {
-        IpAddr::V4(address) => martian::ipv4_stays_on_link(address),
-        IpAddr::V6(address) => martian::ipv6_stays_on_link(address),
+    // What routers don't pass on, or only from sources that were named (RFC 4607 section 1).
+    let is_special = match address {
+        IpAddr::V4(address) => martian::ipv4_stays_on_link(address) || address.octets()[0] == 232,
+        IpAddr::V6(address) => {
+            martian::ipv6_stays_on_link(address)
+                || address.segments()[0] & 0xfff0 == 0xff30 && address.segments()[1] == 0
+        }
     };
-    if !address.is_multicast() || stays_on_link || address.is_ipv4() != local.is_ipv4() {
+    if !address.is_multicast() || is_special || address.is_ipv4() != local.is_ipv4() {
         return Err(group.fault(ConfigProblem::MulticastGroup { address, local }));
     }
     let has_local = |port: &PortConfig| port.addresses.iter().any(|own| own.address == local);
@@ -269,10 +275,14 @@ fn check_group(entry: &OverlayEntry, ports: &[PortConfig]) -> Checked<Option<Gro
         // It is there: `local` was found before.
         None => ports.iter().position(has_local).unwrap_or_default(),
     };
-    if let (Some(named), Some([])) = (&entry.group_port, ports.get(port).map(|port| &port.addresses[..])) {
-        return Err(named.fault(ConfigProblem::GroupPortWithoutAddresses { port: String::clone(named) }));
-    }
-    Ok(Some(GroupConfig { address, port }))
+    let own = || ports.iter().skip(port).take(1).flat_map(|port| &port.addresses).map(|own| own.address);
+    let same = || own().find(|own| own.is_ipv4() == local.is_ipv4());
+    let source = own().find(|own| *own == local).or_else(same);
+    let Some(source) = source else {
+        let port = ports.get(port).map(|port| port.name.clone()).unwrap_or_default();
+        return Err(group.fault(ConfigProblem::GroupPortWithoutAddress { port, group: address }));
+    };
+    Ok(Some(GroupConfig { address, port, source }))
 }
 
 fn check_access(entry: &AccessEntry, ports: &[PortConfig]) -> Checked<(usize, Option<u16>)> {
@@ -352,9 +362,15 @@ mod tests {
             crate::control::Config::from_toml(&text(more)).map(|config| config.overlays[0].group)
         };
         let address = IpAddr::from([239, 1, 1, 1]);
-        assert_eq!(group_of(GROUP).unwrap(), Some(GroupConfig { address, port: 1 }));
+        assert_eq!(
+            group_of(GROUP).unwrap(),
+            Some(GroupConfig { address, port: 1, source: [192, 0, 2, 1].into() })
+        );
         let elsewhere = format!("{GROUP}\ngroup-port = \"other\"");
-        assert_eq!(group_of(&elsewhere).unwrap(), Some(GroupConfig { address, port: 2 }));
+        assert_eq!(
+            group_of(&elsewhere).unwrap(),
+            Some(GroupConfig { address, port: 2, source: [198, 51, 100, 1].into() })
+        );
         let error = group_of("").unwrap_err().to_string();
         let expected =
             "network 5 has no other tunnel ends: say them as `remotes`, or a `group` where they can be heard";
@@ -408,11 +424,15 @@ mod tests {
             ),
             (
                 [("geneve", 5, ""), ("vxlan", 6, "group = \"239.1.1.1\"\ngroup-port = \"bare\"")],
-                "port 'bare' has no addresses: a group is at a port that has some",
+                "port 'bare' has no address of the same version of IP as 239.1.1.1",
             ),
             (
                 [("geneve", 5, ""), ("vxlan", 6, "group = \"224.0.0.9\"")],
                 "224.0.0.9 can't be the group of tunnel ends beside 192.0.2.1",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "group = \"232.1.1.1\"")],
+                "232.1.1.1 can't be the group of tunnel ends beside 192.0.2.1",
             ),
             (
                 [("geneve", 5, ""), ("vxlan", 6, "group = \"ff0e::9\"")],
