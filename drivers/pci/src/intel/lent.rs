@@ -109,7 +109,7 @@ impl Lent {
 /// Whether each is one of a buffer. No branch for each: several are looked at together.
 #[inline(always)]
 pub(crate) fn are_all_there(indices: &[u32]) -> bool {
-    indices.iter().fold(true, |all, &index| all & (index != NONE))
+    indices.iter().fold(0, |missing, &index| missing | u32::from(index == NONE)) == 0
 }
 
 /// Moves those of buffers to the front. Returns how many there are.
