@@ -6,7 +6,8 @@
 //! - Threads: pinning ([`affinity`]), priority ([`priority`]), CPU time ([`cpu_time`]), asymmetric barriers ([`barrier`]), events
 //!   ([`event`]), pauses without a system call ([`mod@rest`]).
 //! - Devices: memory and registers in order ([`device_order`]).
-//! - Time and power: the cycle counter ([`clock`]), frequency ([`frequency`]), energy ([`energy`]).
+//! - Time and power: the cycle counter ([`clock`]), frequency ([`frequency`]), energy ([`energy`]); instructions where a program is
+//!   counted ([`callgrind`]).
 //! - Work: with vector instructions ([`vector`], [`mod@copy`], [`mod@sum`], [`bit_matrix`]), random numbers ([`random`]).
 //!
 //! Promises: nothing here needs privileges; what isn't available is an error that names the remedy, or a fallback that says so. A
@@ -36,6 +37,7 @@
 pub mod affinity;
 pub mod barrier;
 pub mod bit_matrix;
+pub mod callgrind;
 pub mod cgroup;
 pub mod clock;
 pub mod copy;

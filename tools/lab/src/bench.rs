@@ -13,6 +13,7 @@ use crate::table::{Cell, Column};
 use serde::Serialize;
 use std::io::{BufRead, Write};
 use std::time::Duration;
+use warmlane_sys::callgrind;
 use warmlane_sys::clock::Clock;
 
 /// One thing to measure, alone.
@@ -145,13 +146,18 @@ impl Bench {
     }
 
     /// Does so many pieces of work, without looking at a clock, and says how many units they were: for tools that
-    /// count instructions.
+    /// count instructions. Callgrind observes only as many pieces before them, which fill its caches, and counts them alone.
     ///
     /// # Errors
     /// [`LabError::Setup`].
     pub fn count(&self, setting: &Setting, pieces: u64) -> Result<u64, LabError> {
         let mut measure = (self.prepare)(setting)?;
         measure.begin();
+        callgrind::observe();
+        for _ in 0..pieces {
+            measure.work();
+        }
+        callgrind::forget();
         let units = (0..pieces).map(|_| measure.work()).sum();
         measure.end();
         Ok(units)

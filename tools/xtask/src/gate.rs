@@ -25,6 +25,8 @@ const FILE: &str = "perf/instructions.json";
 
 /// What callgrind collects: the work of a bench, without its preparation.
 const COLLECTED: &str = "--toggle-collect=*Measure>::work*";
+/// The bench says where its preparation ends; until then, nothing is observed, which is fast.
+const OBSERVED: &str = "--instr-atstart=no";
 /// First-level caches to model: those of a common server core. Given, so that results don't depend on the machine.
 const FIRST_LEVEL: [&str; 2] = ["--I1=32768,8,64", "--D1=32768,8,64"];
 
@@ -325,7 +327,7 @@ fn count_anywhere(
 fn count(program: &Path, target: &Path, path: &HotPath, lower: usize) -> anyhow::Result<Cost> {
     let output = target.join(format!("gate-{}-{}.callgrind", path.bench, path.level));
     let result = Command::new("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no", COLLECTED])
+        .args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--collect-atstart=no", COLLECTED, OBSERVED])
         .args(FIRST_LEVEL)
         .arg(path.behind.option())
         .arg(format!("--callgrind-out-file={}", output.display()))

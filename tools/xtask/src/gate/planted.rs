@@ -64,8 +64,13 @@ pub(super) fn run(root: &Path, target: &Path) -> anyhow::Result<()> {
     for fault in &FAULTS {
         fault.plant(&copy.join(fault.file))?;
     }
-    // A target directory of its own, which is kept: the next time only the planted crates are built again.
-    let program = build(&copy, &target.join("gate-planted-target"))?;
+    // A target directory of its own, which is kept: the next time only the planted crates are built again. The first time it
+    // begins with what the sources themselves were built to.
+    let own_target = target.join("gate-planted-target");
+    if !own_target.exists() {
+        copy_built(&build(root, target)?, &own_target)?;
+    }
+    let program = build(&copy, &own_target)?;
     let baseline = read(&root.join(super::FILE))?;
     for fault in &FAULTS {
         for path in PATHS.iter().filter(|path| path.bench == fault.bench) {
@@ -113,8 +118,24 @@ fn copy_sources(root: &Path, copy: &Path) -> anyhow::Result<()> {
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+        copy_with_time(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
     }
+    Ok(())
+}
+
+/// So that cargo builds only what was changed later.
+fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
+}
+
+/// Copies the directory that the program was built in, into a new target directory.
+fn copy_built(program: &Path, target: &Path) -> anyhow::Result<()> {
+    let built = program.parent().context("the program lies in no directory")?;
+    fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    let status = Command::new("cp").args(["--archive", "--"]).arg(built).arg(target).status();
+    let status = status.context("cp does not start")?;
+    anyhow::ensure!(status.success(), "cp does not copy {} ({status})", built.display());
     Ok(())
 }
 
