@@ -21,7 +21,12 @@ const FRAGMENT: u16 = 0x3fff;
 /// The hash of an IPv4 packet that was checked; `packet` starts at its header.
 #[inline]
 pub fn ipv4(seed: u64, packet: &[u8]) -> u32 {
-    // Without options, and not a fragment: all that counts is at a fixed place.
+    plain_ipv4(seed, packet).unwrap_or_else(|| any_ipv4(seed, packet))
+}
+
+/// The same hash, if the packet has no options and is not a fragment: all that counts is at a fixed place.
+#[inline(always)]
+pub fn plain_ipv4(seed: u64, packet: &[u8]) -> Option<u32> {
     if let Some([0x45, _, _, _, _, _, flags, offset, _, protocol, _, _, rest @ ..]) =
         packet.first_chunk::<24>()
         && u16::from_be_bytes([*flags, *offset]) & FRAGMENT == 0
@@ -29,8 +34,15 @@ pub fn ipv4(seed: u64, packet: &[u8]) -> u32 {
     {
         let addresses = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let ports = if has_ports(IpProtocol(*protocol)) { u32::from_be_bytes(ports) } else { 0 };
-        return of_numbers(seed, addresses, *protocol, ports);
+        return Some(of_numbers(seed, addresses, *protocol, ports));
     }
+    None
+}
+
+/// The same of a packet that may have options, or be a fragment.
+#[cold]
+#[inline(never)]
+fn any_ipv4(seed: u64, packet: &[u8]) -> u32 {
     let Some((header, rest)) = packet.split_first_chunk() else { return 0 };
     let header = Ipv4Header(header);
     let options = header.header_length().saturating_sub(ipv4::HEADER_LENGTH);

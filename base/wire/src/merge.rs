@@ -206,6 +206,18 @@ impl Part {
         Self { flow, ..self }
     }
 
+    /// Bytes of payload that an IP packet with these headers has at most.
+    const fn most_payload(&self) -> u32 {
+        MOST_BYTES - (self.headers - self.network) as u32
+    }
+
+    /// The bits of headers that are the same in all frames of the packet, or in those that are as long as this one.
+    #[inline(always)]
+    fn same_bits(&self, are_as_long: bool) -> &'static Bits {
+        let is_tagged = usize::from(self.network) > ethernet::HEADER_LENGTH;
+        &SAME[usize::from(are_as_long)][number_of(self.is_ipv6, self.kind, is_tagged)]
+    }
+
     /// Whether the transport checksum is right; `payload` is the sum over what is behind the headers, which end `front`.
     pub fn is_intact(&self, front: &[u8], payload: Sum) -> bool {
         let headers = front.get(self.transport.into()..self.headers.into()).unwrap_or_default();
@@ -227,14 +239,14 @@ pub struct Merged {
     /// What the next frame has.
     sequence: u32,
     identification: u16,
-    /// Bytes of payload so far.
-    payload: u32,
+    /// Bytes of payload that there is still room for in an IP packet.
+    left: u32,
     /// Bytes of payload that the next frame has at most: as many as the first one, and none if nothing can follow.
     room: u16,
     /// Flags of TCP that the last frame had.
     flags: u8,
-    /// Which bits of headers are the same in all frames: a number of [`SAME`].
-    same: u8,
+    /// Bits of headers that are the same in all frames as long as the first one.
+    same: &'static Bits,
 }
 
 /// The frame behind those that were merged.
@@ -249,10 +261,9 @@ impl Merged {
     /// Begins with a frame.
     #[inline]
     pub fn new(first: Part) -> Self {
-        let is_tagged = usize::from(first.network) > ethernet::HEADER_LENGTH;
-        let same = number_of(first.is_ipv6, first.kind, is_tagged) as u8;
-        let (sequence, identification) = (first.sequence, first.identification);
-        let mut merged = Self { first, sequence, identification, payload: 0, room: 0, flags: 0, same };
+        let (sequence, identification, left) = (first.sequence, first.identification, first.most_payload());
+        let same = first.same_bits(true);
+        let mut merged = Self { first, sequence, identification, left, room: 0, flags: 0, same };
         merged.add(Next { length: first.length, flags: first.flags });
         merged
     }
@@ -279,11 +290,13 @@ impl Merged {
         let own = &self.first;
         let headers = usize::from(own.headers);
         // There is payload in the first buffer, too.
-        let ours = first.get(..headers)?;
-        let (theirs, _) = front.split_at_checked(headers).filter(|(_, payload)| !payload.is_empty())?;
+        if front.len() <= headers {
+            return None;
+        }
+        let (ours, theirs) = (first.get(..headers)?, &front[..headers]);
         let payload = length.checked_sub(headers)?;
         let is_as_long = payload == usize::from(own.length);
-        let same = &SAME[usize::from(is_as_long)][usize::from(self.same) % KINDS];
+        let same = if is_as_long { self.same } else { own.same_bits(false) };
         if payload > usize::from(self.room) || !same_headers(same, ours, theirs) {
             return None;
         }
@@ -322,16 +335,13 @@ impl Merged {
     pub const fn add(&mut self, next: Next) {
         self.sequence = self.sequence.wrapping_add(next.length as u32);
         self.identification = self.identification.wrapping_add(self.first.identification_step);
-        self.payload += next.length as u32;
+        self.left = self.left.saturating_sub(next.length as u32);
         self.flags = next.flags;
-        let is_last = next.flags & LAST != 0 || next.length < self.first.length;
-        let (own, used) =
-            (self.first.length, (self.first.headers - self.first.network) as u32 + self.payload);
-        let left = MOST_BYTES.saturating_sub(used);
+        let (own, is_last) = (self.first.length, next.flags & LAST != 0 || next.length < self.first.length);
         self.room = if is_last {
             0
-        } else if left < own as u32 {
-            left as u16
+        } else if self.left < own as u32 {
+            self.left as u16
         } else {
             own
         };
@@ -351,8 +361,9 @@ impl Merged {
         if front.len() < headers {
             return;
         }
-        let pseudo = self.first.pseudo_header(front, self.payload as usize).fold();
-        let behind = headers - transport + self.payload as usize;
+        let payload = (self.first.most_payload() - self.left) as usize;
+        let pseudo = self.first.pseudo_header(front, payload).fold();
+        let behind = headers - transport + payload;
         if self.first.is_ipv6 {
             put(front, network + 4, behind as u16);
         } else if let Some(header) =
@@ -378,8 +389,8 @@ fn own_words(header: &[u8; ipv4::HEADER_LENGTH]) -> u16 {
     fold_half(word(2) + word(4) + word(10))
 }
 
-/// Bytes of headers at most: a tag, IPv6, and TCP with all options.
-const MOST_HEADERS: usize = ethernet::HEADER_LENGTH + vlan::TAG_LENGTH + ipv6::HEADER_LENGTH + 60;
+/// A bit for each of the headers, as many as [`Part::headers`] can say: no length has to be checked against this one.
+type Bits = [u8; 1 << u8::BITS];
 
 /// Kinds of frames that can be merged: [`number_of`] has their numbers.
 const KINDS: usize = 8;
@@ -387,10 +398,10 @@ const KINDS: usize = 8;
 /// The bits that are the same in all frames of a packet, by number of their kind: all but lengths, checksums, the identification, the
 /// sequence number, and flags that only the first or the last has. The second half is for frames of one length, whose lengths are the
 /// same as well.
-static SAME: [[[u8; MOST_HEADERS]; KINDS]; 2] = [same_bits(false), same_bits(true)];
+static SAME: [[Bits; KINDS]; 2] = [same_bits(false), same_bits(true)];
 
-const fn same_bits(is_as_long: bool) -> [[u8; MOST_HEADERS]; KINDS] {
-    let mut all = [[0xff; MOST_HEADERS]; KINDS];
+const fn same_bits(is_as_long: bool) -> [Bits; KINDS] {
+    let mut all = [[0xff; 1 << u8::BITS]; KINDS];
     let mut number = 0;
     while number < all.len() {
         let (is_tagged, is_tcp, is_ipv6) = (number & 1 != 0, number & 2 != 0, number & 4 != 0);
@@ -419,7 +430,7 @@ const fn same_bits(is_as_long: bool) -> [[u8; MOST_HEADERS]; KINDS] {
     all
 }
 
-const fn clear(bits: &mut [u8; MOST_HEADERS], from: usize, count: usize) {
+const fn clear(bits: &mut Bits, from: usize, count: usize) {
     let mut at = from;
     while at < from + count {
         bits[at] = 0;
@@ -434,13 +445,13 @@ const fn number_of(is_ipv6: bool, kind: Transport, is_tagged: bool) -> usize {
 
 /// Whether headers of one length are the same in bits of `mask`.
 #[inline(always)]
-fn same_headers(mask: &[u8; MOST_HEADERS], ours: &[u8], theirs: &[u8]) -> bool {
-    let mask = mask.get(..ours.len()).unwrap_or_default();
+fn same_headers(mask: &Bits, ours: &[u8], theirs: &[u8]) -> bool {
     let parts =
         ours.as_chunks::<PART>().0.iter().zip(theirs.as_chunks::<PART>().0).zip(mask.as_chunks::<PART>().0);
     let most = parts.fold([0; 4], |sum, ((ours, theirs), mask)| differences(sum, ours, theirs, mask));
+    let last = ours.len().checked_sub(PART).and_then(|start| mask.get(start..)?.first_chunk::<PART>());
     let (Some(ours), Some(theirs), Some(mask)) =
-        (ours.last_chunk::<PART>(), theirs.last_chunk::<PART>(), mask.last_chunk::<PART>())
+        (ours.last_chunk::<PART>(), theirs.last_chunk::<PART>(), last)
     else {
         return false;
     };

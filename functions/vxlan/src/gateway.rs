@@ -374,11 +374,9 @@ impl Gateway {
         if let Place::Remote(remote) = from {
             of.remotes.note(remote, now);
         }
-        match of.stations.learn(source, from, now) {
-            Learned::Known => {}
-            Learned::New => self.counters.learned().add(1),
-            Learned::Moved => self.counters.moved().add(1),
-            Learned::Full => self.counters.not_learned().add(1),
+        let learned = of.stations.learn(source, from, now);
+        if learned != Learned::Known {
+            count_learned(&self.counters, learned);
         }
         let known = if destination.is_multicast() { None } else { of.stations.find(destination, now) };
         match (known, from) {
@@ -420,6 +418,17 @@ fn ends_of(network: &OverlayConfig) -> impl Iterator<Item = End> {
 #[inline]
 pub(crate) const fn key(end: usize, identifier: u32) -> u64 {
     (end as u64) << 32 | identifier as u64
+}
+
+/// Notes that a station isn't where it was known to be.
+#[cold]
+fn count_learned(counters: &VxlanCounters, learned: Learned) {
+    match learned {
+        Learned::Known => {}
+        Learned::New => counters.learned().add(1),
+        Learned::Moved => counters.moved().add(1),
+        Learned::Full => counters.not_learned().add(1),
+    }
 }
 
 /// Whether the IP packet in an untagged frame is no longer than `mtu`, or what it is to be cut into.

@@ -98,6 +98,13 @@ impl InnerFrame {
         }
     }
 
+    /// The [hash](Self::flow_hash) of an IPv4 packet without options that is no fragment.
+    #[inline(always)]
+    pub(crate) fn plain_flow_hash(&self, frame: &[u8]) -> Option<u32> {
+        let packet = frame.get(usize::from(self.start)..)?;
+        if matches!(self.ip, Ip::V4(_)) { flow_hash::plain_ipv4(0, packet) } else { None }
+    }
+
     /// A hash that is one for each flow inside: by a port made of it routers spread a tunnel's flows (RFC 7348 section 5).
     #[inline(always)]
     pub(crate) fn flow_hash(&self, frame: &[u8]) -> u32 {

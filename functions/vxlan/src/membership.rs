@@ -88,8 +88,9 @@ struct Membership {
     group: IpAddr,
     /// Our address on the port; over IPv6 reports come from a link-local one instead.
     source: IpAddr,
-    /// When something is to be said, and how often in a row.
+    /// When something is to be said.
     due: Option<u64>,
+    /// How often a report that we are in the group, or no longer, is still to be sent.
     again: u8,
     /// What that is.
     record: GroupRecord,

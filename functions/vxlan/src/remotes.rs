@@ -13,7 +13,7 @@ use crate::reason::Reason;
 /// The most tunnel ends that are known by what they send.
 const MOST_HEARD: usize = 1_024;
 
-/// Steps of the search for one of them. Of so many in twice as many slots, no ordinary one takes a third of that.
+/// Steps of the search for one of them: in a table that is at most half full, more than chance makes necessary.
 const MOST_STEPS: usize = 64;
 
 /// What is in front of frames of a network to one of its tunnel ends.

@@ -15,9 +15,9 @@ impl Station {
     /// The destination and the source in an Ethernet header.
     #[inline(always)]
     pub(crate) fn both(header: &[u8; ethernet::HEADER_LENGTH]) -> (Self, Self) {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
-        let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let second = u64::from_be_bytes([e, f, g, h, i, j, k, l]);
+        // Eight bytes each, as the compiler loads them at once. They overlap, and taken one by one it loads them one by one.
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let (first, second) = (number(header), number(&header[4..]));
         (Self(first >> 16), Self(second & 0xffff_ffff_ffff))
     }
 

@@ -2,13 +2,14 @@
 //! line, which takes no instruction more.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 
 use super::baseline::Cost;
 use super::{PATHS, build, count, read};
+use crate::workspace;
 
 /// A fault that is planted in the copy, and how the gate must say it.
 struct Fault {
@@ -70,7 +71,7 @@ pub(super) fn run(root: &Path, target: &Path) -> anyhow::Result<()> {
     if !own_target.exists() {
         copy_built(&build(root, target)?, &own_target)?;
     }
-    let program = build(&copy, &own_target)?;
+    let program = build_pieces(&copy, &own_target)?;
     let baseline = read(&root.join(super::FILE))?;
     for fault in &FAULTS {
         for path in PATHS.iter().filter(|path| path.bench == fault.bench) {
@@ -121,6 +122,19 @@ fn copy_sources(root: &Path, copy: &Path) -> anyhow::Result<()> {
         copy_with_time(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     Ok(())
+}
+
+/// Builds only the benches, which are a part of the command, and says where they are.
+fn build_pieces(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+    let mut build = workspace::release_build();
+    // As for the command, of no named package: see `command_build`.
+    build.current_dir(root).args(["--quiet", "--example", "pieces"]).env("CARGO_TARGET_DIR", target);
+    let status = workspace::run_quietly(&mut build)?;
+    anyhow::ensure!(
+        status.success(),
+        "the planted sources do not build ({status}); what cargo said is above"
+    );
+    Ok(target.join("release/examples/pieces"))
 }
 
 /// So that cargo builds only what was changed later.
