@@ -33,6 +33,8 @@ impl Driver for XdpDriver {
         "pass-expiring" "": "leave packets whose time to live ends here with the kernel; for \
             steering=transit";
         "busy-poll" "": "let system calls do the interface's work instead of interrupts";
+        "offloads" "true|false": "leave checksums that are to be completed to the card or the kernel, where \
+            packets are copied; without it, true";
         "ring" "ENTRIES": "entries of each ring, a power of two from 64 to 32768; without it, 2048, or 256 \
             to only send";
     };

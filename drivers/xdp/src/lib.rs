@@ -23,6 +23,7 @@ mod drops;
 mod error;
 mod find;
 mod left_checksum;
+mod left_to_kernel;
 mod local;
 mod options;
 mod pieces;

@@ -49,7 +49,7 @@ impl std::fmt::Display for XdpMode {
 }
 
 /// What a port should be like.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct XdpOptions {
     /// The interface's name.
@@ -73,6 +73,28 @@ pub struct XdpOptions {
     /// interrupts are deferred (`napi_defer_hard_irqs` and `gro_flush_timeout` under `/sys/class/net/NAME`).
     #[serde(default)]
     pub busy_poll: bool,
+    /// Leave the checksums that are to be completed to the card, or to the kernel, where packets are copied (Linux 6.11 or later).
+    #[serde(default = "yes")]
+    pub offloads: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Default for XdpOptions {
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            ring: None,
+            mode: XdpMode::default(),
+            steering: Steering::default(),
+            take_all: false,
+            pass_expiring: false,
+            busy_poll: false,
+            offloads: true,
+        }
+    }
 }
 
 impl XdpOptions {

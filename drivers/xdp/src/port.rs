@@ -7,7 +7,7 @@ use crate::left_checksum::SampleCountersView;
 use crate::local::LocalFilter;
 use crate::options::{XdpMode, XdpOptions};
 use crate::receive::{self, XdpReceive};
-use crate::socket::{self, Channel, Request, Rings, XdpCostCountersView, XdpStatistics};
+use crate::socket::{self, Channel, Opened, Request, Rings, XdpCostCountersView, XdpStatistics};
 use crate::transmit::{self, ETHERNET, TAG, XdpTransmit};
 use crate::umem::Umem;
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use warmlane_bpf::{AttachPoint, BpfError};
 use warmlane_driver_common::{Interface, SystemError};
-use warmlane_port::{Capabilities, Offloads, Port, ReceiveQueue, TransmitQueue};
+use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_sys::pages::PageSize;
 
 mod check;
@@ -188,7 +188,7 @@ pub fn open(
     let monitor = Monitor { obtained, local: filter, channels: channels_seen, costs, samples };
     let capabilities = Capabilities {
         mac: link.mac,
-        offloads: Offloads::default(),
+        offloads: Offloads { transmit: offloads(options, &channels), ..Offloads::default() },
         mtu: Some(link.mtu),
         maximum_frame: link.mtu + ETHERNET,
         timestamps: false,
@@ -196,6 +196,13 @@ pub fn open(
     };
     let port = Port { name: name.clone(), driver: "xdp", capabilities, receive, transmit };
     Ok(XdpPort { port, monitor })
+}
+
+/// What is left to the kernel: checksums of what is in no tunnel, since cards may find the field by the protocol.
+fn offloads(options: &XdpOptions, channels: &[Arc<Channel>]) -> TransmitOffloads {
+    let completes = options.offloads && channels.iter().all(|channel| channel.completes_checksums());
+    let checksums = if completes { Layered::OUTER } else { Layered::NONE };
+    TransmitOffloads { checksums, ..TransmitOffloads::NONE }
 }
 
 /// Attaches the program in the best way that the configuration allows.
@@ -402,7 +409,7 @@ impl Opener<'_> {
             entries: self.entries,
             fragments: self.fragments,
             zero_copy,
-            share: other.as_ref().map(|channel| &channel.fd),
+            share: other.as_deref(),
         };
         let (request, made) = match socket::open(&request) {
             Ok(made) => {
@@ -415,8 +422,8 @@ impl Opener<'_> {
                 (request, socket::open(&request)?)
             }
         };
-        let (fd, rings) = made;
-        Ok((Arc::new(Channel::new(fd, &request)), rings))
+        let Opened { fd, rings, is_told } = made;
+        Ok((Arc::new(Channel::new(fd, is_told, &request)), rings))
     }
 }
 

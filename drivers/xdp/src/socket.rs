@@ -1,5 +1,6 @@
 //! One AF_XDP socket, for one queue of an interface (`Documentation/networking/af_xdp.rst`).
 
+use crate::left_to_kernel;
 use crate::ring::{Consumer, Descriptor, Offsets, Producer};
 use crate::umem::Geometry;
 use rustix::net::AddressFamily;
@@ -106,15 +107,24 @@ pub(crate) struct Request<'a> {
     pub(crate) fragments: bool,
     pub(crate) zero_copy: bool,
     /// A socket that has registered the region already, in the same mode.
-    pub(crate) share: Option<&'a OwnedFd>,
+    pub(crate) share: Option<&'a Channel>,
+}
+
+/// An open socket.
+pub(crate) struct Opened {
+    pub(crate) fd: OwnedFd,
+    pub(crate) rings: Rings,
+    /// The kernel reads what it is [told](crate::left_to_kernel) of packets.
+    pub(crate) is_told: bool,
 }
 
 /// Makes a socket and binds it to its queue.
-pub(crate) fn open(request: &Request<'_>) -> io::Result<(OwnedFd, Rings)> {
+pub(crate) fn open(request: &Request<'_>) -> io::Result<Opened> {
     let fd = system::raw_socket(AddressFamily::XDP)?;
-    if request.share.is_none() {
-        register(&fd, request)?;
-    }
+    let is_told = match request.share {
+        Some(share) => share.is_told,
+        None => register(&fd, request)?,
+    };
     for ring in
         [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING]
     {
@@ -141,7 +151,7 @@ pub(crate) fn open(request: &Request<'_>) -> io::Result<(OwnedFd, Rings)> {
     };
     if let Some(share) = request.share {
         // The mode is the other socket's.
-        address.shared = share.as_raw_fd().cast_unsigned();
+        address.shared = share.fd.as_raw_fd().cast_unsigned();
     } else {
         address.flags = libc::XDP_USE_NEED_WAKEUP
             | if request.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY }
@@ -155,14 +165,15 @@ pub(crate) fn open(request: &Request<'_>) -> io::Result<(OwnedFd, Rings)> {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(error) => return Err(error),
-            Ok(()) => return Ok((fd, rings)),
+            Ok(()) => return Ok(Opened { fd, rings, is_told }),
         }
     }
 }
 
-fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<()> {
+/// Registers the region. Says whether the kernel reads what it is told of packets.
+fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<bool> {
     let (region, geometry) = (request.region, request.geometry);
-    let registration = Registration {
+    let plain = Registration {
         address: region.address().as_ptr().expose_provenance() as u64,
         length: region.length() as u64,
         chunk: geometry.chunk,
@@ -170,6 +181,19 @@ fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<()> {
         flags: if geometry.unaligned { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 },
         metadata: 0,
     };
+    let told = Registration {
+        flags: plain.flags | libc::XDP_UMEM_TX_METADATA_LEN,
+        metadata: left_to_kernel::BYTES as u32,
+        ..plain
+    };
+    match register_as(fd, told) {
+        // Kernels before 6.11 don't know the flag.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => register_as(fd, plain).map(|()| false),
+        registered => registered.map(|()| true),
+    }
+}
+
+fn register_as(fd: &OwnedFd, registration: Registration) -> io::Result<()> {
     let register = || system::set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, registration);
     register().or_else(|error| {
         if error.raw_os_error() != Some(libc::ENOBUFS) {
@@ -218,17 +242,28 @@ pub(crate) struct Channel {
     leftovers: Leftovers,
     pub(crate) zero_copy: bool,
     pub(crate) fragments: bool,
+    is_told: bool,
 }
 
 impl Channel {
-    pub(crate) fn new(fd: OwnedFd, request: &Request<'_>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, is_told: bool, request: &Request<'_>) -> Self {
         let zero_copy = is_zero_copy(&fd);
         let leftovers = Leftovers {
             region: request.region.clone(),
             probe: zero_copy.then_some((request.interface, request.queue)),
             indices: Mutex::default(),
         };
-        Self { fd, leftovers, zero_copy, fragments: request.fragments }
+        Self { fd, leftovers, zero_copy, fragments: request.fragments, is_told }
+    }
+
+    /// Bytes in front of each frame that the kernel takes for its own, whether it reads them or not.
+    pub(crate) const fn in_front(&self) -> usize {
+        if self.is_told { left_to_kernel::BYTES } else { 0 }
+    }
+
+    /// Whether checksums can be left to the kernel. Without copies they would be the driver's business, and not each does it.
+    pub(crate) const fn completes_checksums(&self) -> bool {
+        self.is_told && !self.zero_copy
     }
 
     /// What the kernel has counted.

@@ -2,6 +2,7 @@
 
 use crate::bpf::Program;
 use crate::drops::TransmitDrop;
+use crate::left_to_kernel;
 use crate::receive::XdpReceive;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView};
@@ -92,11 +93,11 @@ impl XdpTransmit {
             _program: parts.program,
             ring: parts.ring,
             completion: parts.completion,
+            piece: parts.chunk as usize - parts.channel.in_front(),
+            plain: (parts.mtu + ETHERNET).min(parts.chunk - parts.channel.in_front() as u32),
             channel: parts.channel,
             name: parts.name,
             mtu: parts.mtu,
-            piece: parts.chunk as usize,
-            plain: (parts.mtu + ETHERNET).min(parts.chunk),
             busy_poll: parts.busy_poll,
             in_flight: 0,
             is_down: false,
@@ -176,7 +177,7 @@ impl XdpTransmit {
         &mut self,
         burst: &mut Burst,
         limit: usize,
-        options: u32,
+        options: impl Fn(&Packet) -> u32,
         fits: impl Fn(&Packet) -> bool,
     ) -> (usize, u64) {
         let (offsets, mut marks) = (self.region.offsets(), self.lent.marks());
@@ -190,7 +191,7 @@ impl XdpTransmit {
             ring.write(Descriptor {
                 address: offsets.of(span.index) + u64::from(span.offset),
                 length: u32::from(span.length),
-                options,
+                options: options(packet),
             });
             bytes += u64::from(span.length);
             true
@@ -238,11 +239,16 @@ impl XdpTransmit {
             };
             drop(one.push(copy));
         }
+        // Of the first piece, what is known of the packet.
+        let mut told = one.first_mut().map_or(0, |packet| {
+            left_to_kernel::tell(packet);
+            left_to_kernel::options(packet)
+        });
         while let Some(mut packet) = one.pop() {
             let rest = packet.split_chain();
-            let options = if rest.is_some() { CONTINUES } else { 0 };
+            let options = std::mem::take(&mut told) | if rest.is_some() { CONTINUES } else { 0 };
             drop(one.push(packet));
-            self.write(&mut one, 1, options, |_| true);
+            self.write(&mut one, 1, |_| options, |_| true);
             if let Some(rest) = rest {
                 drop(one.push(rest));
             }
@@ -269,6 +275,7 @@ impl XdpTransmit {
     fn needs_copy(&self, packet: &Packet) -> bool {
         !self.region.holds_chain(packet)
             || packet.has_shared_data()
+            || !left_to_kernel::can_tell(packet)
             || packet.segments() > 1 && !self.channel.fragments
             || packet.segment_data().any(|data| data.is_empty() || data.len() > self.piece)
     }
@@ -291,6 +298,9 @@ impl XdpTransmit {
         }
         add(&mut whole, last)?;
         self.costs.copied().add(1);
+        if let Some(copy) = &mut whole {
+            copy.set_checksum(packet.checksum());
+        }
         whole
     }
 
@@ -351,6 +361,9 @@ impl TransmitQueue for XdpTransmit {
             return before;
         }
         self.reclaim();
+        for packet in burst.iter_mut().filter(|packet| packet.has_work_left()) {
+            left_to_kernel::tell(packet);
+        }
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {
             let space = self.free_entries(burst.len());
@@ -358,8 +371,9 @@ impl TransmitQueue for XdpTransmit {
                 break;
             }
             let plain = ETHERNET..=self.plain;
-            let (count, length) =
-                self.write(burst, space, 0, |packet| plain.contains(&(packet.len() as u32)));
+            let fits =
+                |packet: &Packet| plain.contains(&(packet.len() as u32)) && left_to_kernel::can_tell(packet);
+            let (count, length) = self.write(burst, space, left_to_kernel::options, fits);
             packets += count as u64;
             bytes += length;
             if count > 0 {

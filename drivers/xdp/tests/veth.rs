@@ -8,11 +8,14 @@ use common::{
     refused, run, send, wait_for,
 };
 use std::collections::HashSet;
+use std::net::UdpSocket;
 use std::time::Duration;
 use warmlane_driver_common::{AddressFollower, LocalSink as _};
-use warmlane_mem::{Burst, PoolConfig};
-use warmlane_port::QueueStatus;
+use warmlane_mem::{Burst, Checksum, PoolConfig};
+use warmlane_port::{Layered, QueueStatus};
 use warmlane_testkit::queues::{ShownDrops, drops};
+use warmlane_testkit::requirements;
+use warmlane_wire::{Addresses, Frame, IpProtocol, Ipv4Fields, MacAddress};
 use warmlane_xdp::{Steering, Umem, XdpError, XdpMode, XdpOptions};
 
 /// Sends frames of many lengths there and back.
@@ -457,5 +460,80 @@ fn a_port_that_only_sends_leaves_all_to_the_kernel() {
             send(&mut port.transmit[0], [packet]);
             assert_eq!(wire.expect(), frame(number, 60));
         }
+    });
+}
+
+/// A datagram to the other end's host, whose checksum field has the sum of the pseudo header alone.
+fn datagram(to: MacAddress, payload: &[u8]) -> Vec<u8> {
+    let (source, destination) = ([192, 0, 2, 9].into(), [192, 0, 2, 1].into());
+    let link = Frame::new().ethernet(to, MacAddress([2, 0, 0, 0, 0, 9]));
+    let mut frame =
+        link.ipv4(Ipv4Fields::new(source, destination)).udp(7, 7_000).payload(payload).to_vec().unwrap();
+    let length = 8 + payload.len() as u32;
+    let pseudo = Addresses::V4 { source, destination }.pseudo_header(IpProtocol::UDP, length).fold();
+    frame[40..42].copy_from_slice(&pseudo.to_be_bytes());
+    frame
+}
+
+/// The kernel completes them or, as here, tells the other end that they are right.
+#[test]
+fn checksums_are_left_to_the_kernel() {
+    if !requirements::linux((6, 11), "telling the kernel of packets") {
+        return;
+    }
+    in_namespace(|| {
+        pair("v0", "v1", 9000);
+        ip("address add 192.0.2.1/24 dev v1");
+        let path = "/sys/class/net/v1/address";
+        let to: MacAddress = std::fs::read_to_string(path).unwrap().trim().parse().unwrap();
+        let host = UdpSocket::bind("192.0.2.1:7000").unwrap();
+        host.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let ours = pool(&PoolConfig::default());
+        let port = opened(&all_of("v0"), &Umem::new(&ours).unwrap());
+        assert_eq!(port.port.capabilities.offloads.transmit.checksums, Layered::OUTER);
+        let (incoming, mut outgoing, monitor) = only(port);
+        let other =
+            pool(&PoolConfig { buffers: 64, magazine: Some(4), data_size: 9216, ..PoolConfig::default() });
+        // In one buffer of the port's own, in several, without space in front, and in one of another pool.
+        for (number, length) in [100, 5_000, 200, 300].into_iter().enumerate() {
+            let payload = vec![number as u8; length];
+            let frame = datagram(to, &payload);
+            let mut packet = if number == 3 { other.take().unwrap() } else { ours.take().unwrap() };
+            let first = frame.len().min(1_500);
+            if number == 2 {
+                let space = packet.headroom();
+                packet.prepend(space).unwrap().copy_from_slice(&frame[..space]);
+                packet.append(first - space).unwrap().copy_from_slice(&frame[space..first]);
+            } else {
+                packet.fill(&frame[..first]).unwrap();
+            }
+            for piece in frame[first..].chunks(1_500) {
+                let mut tail = ours.take().unwrap();
+                tail.fill(piece).unwrap();
+                packet.chain(tail).unwrap();
+            }
+            packet.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+            send(&mut outgoing, [packet]);
+            let mut received = vec![0; 9000];
+            let length = host.recv(&mut received).unwrap();
+            assert!(received[..length] == payload, "{number}");
+        }
+        assert_eq!(monitor.cost().copied, 2);
+        // One whose checksum is not left, and wrong, doesn't arrive.
+        let mut packet = ours.take().unwrap();
+        packet.fill(&datagram(to, b"wrong")).unwrap();
+        let mut right = ours.take().unwrap();
+        right.fill(&datagram(to, b"right")).unwrap();
+        right.set_checksum(Checksum::Partial { start: 34, offset: 6 });
+        send(&mut outgoing, [packet, right]);
+        let mut received = [0; 9];
+        let length = host.recv(&mut received).unwrap();
+        assert_eq!(&received[..length], b"right");
+        drop((incoming, outgoing));
+        let config = XdpOptions { offloads: false, ..all_of("v0") };
+        let port = opened(&config, &Umem::new(&ours).unwrap());
+        assert_eq!(port.port.capabilities.offloads.transmit.checksums, Layered::NONE);
+        drop(port);
+        assert_eq!((ours.ledger().outstanding(), other.ledger().outstanding()), (0, 0));
     });
 }
