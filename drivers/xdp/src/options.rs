@@ -51,6 +51,7 @@ impl std::fmt::Display for XdpMode {
 /// What a port should be like.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of its own in files")]
 pub struct XdpOptions {
     /// The interface's name.
     pub interface: String,
