@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_from_what_is_whole() {
+    fn what_is_left_reads_metadata_from_what_is_whole() {
         for mut frame in frames() {
             assert!(!is_left(&frame), "{frame:?}");
             leave(&mut frame);

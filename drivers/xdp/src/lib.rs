@@ -23,7 +23,6 @@ mod drops;
 mod error;
 mod find;
 mod left_checksum;
-mod left_to_kernel;
 mod local;
 mod options;
 mod pieces;
@@ -33,6 +32,7 @@ mod reentry;
 mod ring;
 mod socket;
 mod transmit;
+mod transmit_metadata;
 mod umem;
 mod wake;
 

@@ -422,8 +422,8 @@ impl Opener<'_> {
                 (request, socket::open(&request)?)
             }
         };
-        let Opened { fd, rings, is_told } = made;
-        Ok((Arc::new(Channel::new(fd, is_told, &request)), rings))
+        let Opened { fd, rings, reads_metadata } = made;
+        Ok((Arc::new(Channel::new(fd, reads_metadata, &request)), rings))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One AF_XDP socket, for one queue of an interface (`Documentation/networking/af_xdp.rst`).
 
-use crate::left_to_kernel;
 use crate::ring::{Consumer, Descriptor, Offsets, Producer};
+use crate::transmit_metadata;
 use crate::umem::Geometry;
 use rustix::net::AddressFamily;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -114,15 +114,15 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) rings: Rings,
-    /// The kernel reads what it is [told](crate::left_to_kernel) of packets.
-    pub(crate) is_told: bool,
+    /// The kernel was told of [metadata](crate::transmit_metadata) in front of frames, and reads it.
+    pub(crate) reads_metadata: bool,
 }
 
 /// Makes a socket and binds it to its queue.
 pub(crate) fn open(request: &Request<'_>) -> io::Result<Opened> {
     let fd = system::raw_socket(AddressFamily::XDP)?;
-    let is_told = match request.share {
-        Some(share) => share.is_told,
+    let reads_metadata = match request.share {
+        Some(share) => share.reads_metadata,
         None => register(&fd, request)?,
     };
     for ring in
@@ -165,12 +165,12 @@ pub(crate) fn open(request: &Request<'_>) -> io::Result<Opened> {
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(error) => return Err(error),
-            Ok(()) => return Ok(Opened { fd, rings, is_told }),
+            Ok(()) => return Ok(Opened { fd, rings, reads_metadata }),
         }
     }
 }
 
-/// Registers the region. Says whether the kernel reads what it is told of packets.
+/// Registers the region. Says whether the kernel reads metadata in front of frames.
 fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<bool> {
     let (region, geometry) = (request.region, request.geometry);
     let plain = Registration {
@@ -181,12 +181,12 @@ fn register(fd: &OwnedFd, request: &Request<'_>) -> io::Result<bool> {
         flags: if geometry.unaligned { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG } else { 0 },
         metadata: 0,
     };
-    let told = Registration {
+    let with_metadata = Registration {
         flags: plain.flags | libc::XDP_UMEM_TX_METADATA_LEN,
-        metadata: left_to_kernel::BYTES as u32,
+        metadata: transmit_metadata::BYTES as u32,
         ..plain
     };
-    match register_as(fd, told) {
+    match register_as(fd, with_metadata) {
         // Kernels before 6.11 don't know the flag.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => register_as(fd, plain).map(|()| false),
         registered => registered.map(|()| true),
@@ -242,28 +242,28 @@ pub(crate) struct Channel {
     leftovers: Leftovers,
     pub(crate) zero_copy: bool,
     pub(crate) fragments: bool,
-    is_told: bool,
+    reads_metadata: bool,
 }
 
 impl Channel {
-    pub(crate) fn new(fd: OwnedFd, is_told: bool, request: &Request<'_>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, reads_metadata: bool, request: &Request<'_>) -> Self {
         let zero_copy = is_zero_copy(&fd);
         let leftovers = Leftovers {
             region: request.region.clone(),
             probe: zero_copy.then_some((request.interface, request.queue)),
             indices: Mutex::default(),
         };
-        Self { fd, leftovers, zero_copy, fragments: request.fragments, is_told }
+        Self { fd, leftovers, zero_copy, fragments: request.fragments, reads_metadata }
     }
 
     /// Bytes in front of each frame that the kernel takes for its own, whether it reads them or not.
     pub(crate) const fn in_front(&self) -> usize {
-        if self.is_told { left_to_kernel::BYTES } else { 0 }
+        if self.reads_metadata { transmit_metadata::BYTES } else { 0 }
     }
 
     /// Whether checksums can be left to the kernel. Without copies they would be the driver's business, and not each does it.
     pub(crate) const fn completes_checksums(&self) -> bool {
-        self.is_told && !self.zero_copy
+        self.reads_metadata && !self.zero_copy
     }
 
     /// What the kernel has counted.

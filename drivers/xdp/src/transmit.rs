@@ -2,10 +2,10 @@
 
 use crate::bpf::Program;
 use crate::drops::TransmitDrop;
-use crate::left_to_kernel;
 use crate::receive::XdpReceive;
 use crate::ring::{CONTINUES, Consumer, Descriptor, Producer};
 use crate::socket::{Channel, XdpCostCounters, XdpCostCountersView};
+use crate::transmit_metadata;
 use crate::wake;
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -241,8 +241,8 @@ impl XdpTransmit {
         }
         // Of the first piece, what is known of the packet.
         let mut told = one.first_mut().map_or(0, |packet| {
-            left_to_kernel::tell(packet);
-            left_to_kernel::options(packet)
+            transmit_metadata::write(packet);
+            transmit_metadata::options(packet)
         });
         while let Some(mut packet) = one.pop() {
             let rest = packet.split_chain();
@@ -275,7 +275,7 @@ impl XdpTransmit {
     fn needs_copy(&self, packet: &Packet) -> bool {
         !self.region.holds_chain(packet)
             || packet.has_shared_data()
-            || !left_to_kernel::can_tell(packet)
+            || !transmit_metadata::has_space(packet)
             || packet.segments() > 1 && !self.channel.fragments
             || packet.segment_data().any(|data| data.is_empty() || data.len() > self.piece)
     }
@@ -361,8 +361,10 @@ impl TransmitQueue for XdpTransmit {
             return before;
         }
         self.reclaim();
-        for packet in burst.iter_mut().filter(|packet| packet.has_work_left()) {
-            left_to_kernel::tell(packet);
+        if self.channel.completes_checksums() {
+            for packet in burst.iter_mut().filter(|packet| packet.has_work_left()) {
+                transmit_metadata::write(packet);
+            }
         }
         let (mut packets, mut bytes) = (0, 0);
         while !burst.is_empty() {
@@ -371,9 +373,10 @@ impl TransmitQueue for XdpTransmit {
                 break;
             }
             let plain = ETHERNET..=self.plain;
-            let fits =
-                |packet: &Packet| plain.contains(&(packet.len() as u32)) && left_to_kernel::can_tell(packet);
-            let (count, length) = self.write(burst, space, left_to_kernel::options, fits);
+            let fits = |packet: &Packet| {
+                plain.contains(&(packet.len() as u32)) && transmit_metadata::has_space(packet)
+            };
+            let (count, length) = self.write(burst, space, transmit_metadata::options, fits);
             packets += count as u64;
             bytes += length;
             if count > 0 {

@@ -478,7 +478,7 @@ fn datagram(to: MacAddress, payload: &[u8]) -> Vec<u8> {
 /// The kernel completes them or, as here, tells the other end that they are right.
 #[test]
 fn checksums_are_left_to_the_kernel() {
-    if !requirements::linux((6, 11), "telling the kernel of packets") {
+    if !requirements::linux((6, 11), "metadata in front of frames") {
         return;
     }
     in_namespace(|| {

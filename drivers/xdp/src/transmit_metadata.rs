@@ -9,7 +9,7 @@ use warmlane_mem::{Checksum, Packet};
 pub(crate) const BYTES: usize = 24;
 
 /// Writes it in front of a packet whose checksum is left, if there is space. Says whether.
-pub(crate) fn tell(packet: &mut Packet) -> bool {
+pub(crate) fn write(packet: &mut Packet) -> bool {
     let Checksum::Partial { start, offset } = packet.checksum() else { return false };
     let Ok(space) = packet.prepend(BYTES) else { return false };
     space.fill(0);
@@ -19,9 +19,9 @@ pub(crate) fn tell(packet: &mut Packet) -> bool {
     packet.trim_front(BYTES).is_ok()
 }
 
-/// Whether it can be told of this packet, or need not be.
+/// Whether there is space for it in front of this packet, or none is needed.
 #[inline(always)]
-pub(crate) fn can_tell(packet: &Packet) -> bool {
+pub(crate) fn has_space(packet: &Packet) -> bool {
     !packet.has_work_left() || packet.headroom() >= BYTES
 }
 
