@@ -182,7 +182,11 @@ fn copy<P: TargetBuffers>(
                 *room -= count;
             }
             Some(Slow::Dropped(reason)) => counters.drops().count_packet(reason, &burst[done]),
-            Some(Slow::NoSpace) => break,
+            Some(Slow::NoSpace) => {
+                // It takes more descriptors than there are packets, which is what was looked for.
+                *room = 0;
+                break;
+            }
             None => {
                 connection.break_off(BAD_BUFFER);
                 break;

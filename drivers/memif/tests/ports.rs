@@ -75,6 +75,21 @@ fn packets_arrive_as_they_were_sent() {
     }
 }
 
+/// Each in several descriptors, so that now and then fewer are left than one takes, and more than there are packets.
+#[test]
+fn long_packets_arrive_one_by_one() {
+    let _lane = LaneThread::enter();
+    for mode in [Mode::Copy, Mode::ZeroCopy] {
+        let mut pair = pair(1, |options| (options.mode, options.ring_size) = (mode, 64));
+        let [server_pool, client_pool] = &pair.pools;
+        let (client, server) = (&mut pair.client.port, &mut pair.server.port);
+        let lengths = [9_000; 100];
+        exchange(server_pool, &mut *server.transmit[0], &mut *client.receive[0], &lengths, 1);
+        exchange(client_pool, &mut *client.transmit[0], &mut *server.receive[0], &lengths, 1);
+        end(pair);
+    }
+}
+
 /// A socket in a folder that goes with the test.
 fn socket() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();

@@ -34,6 +34,8 @@ struct Region {
     user: u64,
     start: NonNull<u8>,
     mapping: Arc<Shared>,
+    /// How often it was added, and so has to be removed.
+    times: u32,
 }
 
 // SAFETY: an address in a mapping that no thread owns and that is held beside it; accesses argue for themselves.
@@ -51,6 +53,11 @@ enum Shared {
 }
 
 impl Region {
+    /// Whether a message is about this one.
+    fn is(&self, region: &MemoryRegion) -> bool {
+        (self.guest, self.length, self.user) == (region.guest, region.length, region.user)
+    }
+
     /// Where `length` bytes from `offset` on are, if they are inside.
     const fn pointer(&self, offset: u64, length: u64) -> Option<NonNull<u8>> {
         if offset > self.length || length > self.length - offset {
@@ -68,6 +75,16 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
+    /// Adds a region once more, if it is there: QEMU does so for each pair of queues. Says whether it is.
+    pub fn add_again(&mut self, region: &MemoryRegion) -> bool {
+        let there = self.regions.iter_mut().find(|there| there.is(region));
+        if let Some(there) = there {
+            there.times = there.times.saturating_add(1);
+            return true;
+        }
+        false
+    }
+
     /// One region more. What is mapped is as long as the region says.
     ///
     /// # Errors
@@ -89,7 +106,8 @@ impl GuestMemory {
         }
         debug_assert_eq!(mapping.length() as u64, length);
         let start = mapping.start();
-        self.regions.push(Region { guest, length, user, start, mapping: Arc::new(Shared::Theirs(mapping)) });
+        let mapping = Arc::new(Shared::Theirs(mapping));
+        self.regions.push(Region { guest, length, user, start, mapping, times: 1 });
         Ok(())
     }
 
@@ -97,19 +115,20 @@ impl GuestMemory {
     pub(crate) fn ours(address: u64, mapping: Mapping) -> Self {
         let (start, length) = (mapping.as_ptr(), mapping.length() as u64);
         let mapping = Arc::new(Shared::Ours { _mapping: mapping });
-        Self { regions: vec![Region { guest: address, length, user: address, start, mapping }] }
+        Self { regions: vec![Region { guest: address, length, user: address, start, mapping, times: 1 }] }
     }
 
-    /// One region less.
+    /// One region less, unless it was [added more often](Self::add_again).
     ///
     /// # Errors
     /// [`RegionError::Absent`].
     pub fn remove(&mut self, region: &MemoryRegion) -> Result<(), RegionError> {
-        let is_it = |there: &Region| {
-            (there.guest, there.length, there.user) == (region.guest, region.length, region.user)
-        };
-        let index = self.regions.iter().position(is_it).ok_or(RegionError::Absent)?;
-        self.regions.remove(index);
+        let index = self.regions.iter().position(|there| there.is(region)).ok_or(RegionError::Absent)?;
+        let there = &mut self.regions[index];
+        there.times -= 1;
+        if there.times == 0 {
+            self.regions.remove(index);
+        }
         Ok(())
     }
 
@@ -284,8 +303,12 @@ pub(crate) mod tests {
         assert_eq!(add(&mut memory, u64::MAX - 4095, 8192), Err(RegionError::Wraps));
         add(&mut memory, 0, 4096).unwrap();
         let region = MemoryRegion { guest: 0, length: 4096, user: 1 << 40, offset: 0 };
+        assert!(memory.add_again(&region));
+        memory.remove(&region).unwrap();
+        assert!(memory.addresses().pointer(0, 1).is_some(), "it was added twice");
         memory.remove(&region).unwrap();
         assert_eq!(memory.remove(&region), Err(RegionError::Absent));
         assert_eq!(memory.addresses().pointer(0, 1), None);
+        assert!(!memory.add_again(&region));
     }
 }

@@ -224,7 +224,9 @@ impl DeviceSession {
             Request::AddMemoryRegion(region) => {
                 memory.clone_from(&self.memory);
                 let file = files.first().ok_or("a region of memory without a file")?;
-                self.map(&mut memory, region, file)?;
+                if !memory.add_again(region) {
+                    self.map(&mut memory, region, file)?;
+                }
             }
             Request::RemoveMemoryRegion(region) => {
                 memory.clone_from(&self.memory);
