@@ -1,6 +1,6 @@
 //! IPv4 fragmentation (RFC 791 section 3.2, RFC 1812 section 4.2.2.7), of packets that are fragments already as well.
 
-use warmlane_mem::Packet;
+use warmlane_mem::{Packet, Pool};
 use warmlane_port::software_offload::complete_checksum;
 use warmlane_wire::checksum;
 use warmlane_wire::{Ipv4Header, ethernet, ipv4};
@@ -65,18 +65,19 @@ impl Cut {
         (from.min(self.length), (from + size).min(self.length))
     }
 
-    /// Writes a piece to an empty packet, with 14 bytes for a link-layer header in front. `false` if it doesn't fit.
-    pub(super) fn write(&self, number: usize, piece: &mut Packet) -> bool {
+    /// Makes a piece, with 14 bytes for a link-layer header in front, in as many buffers as it takes. `None` if there are not enough.
+    pub(super) fn make(&self, number: usize, pool: &Pool) -> Option<Packet> {
         let (from, to) = self.range(number);
         let header_length = if number == 0 {
             self.start - usize::from(self.packet.l3_offset())
         } else {
             ipv4::HEADER_LENGTH + self.copied.1
         };
-        let total = header_length + (to - from);
-        let Ok(frame) = piece.append(ethernet::HEADER_LENGTH + total) else { return false };
-        let Some(ip) = frame.get_mut(ethernet::HEADER_LENGTH..) else { return false };
-        let Some((header, rest)) = ip.split_at_mut_checked(header_length) else { return false };
+        let mut piece = pool.take()?;
+        let before = ethernet::HEADER_LENGTH + header_length;
+        let mut done = from + piece.tailroom().saturating_sub(before).min(to - from);
+        let frame = piece.append(before + (done - from)).ok()?;
+        let (header, rest) = frame.get_mut(ethernet::HEADER_LENGTH..)?.split_at_mut_checked(header_length)?;
         if number == 0 {
             self.copy(self.start - header_length, header);
         } else {
@@ -86,11 +87,18 @@ impl Cut {
             }
         }
         self.copy(self.start + from, rest);
-        self.finish_header(header, total, from, to == self.length);
+        self.finish_header(header, header_length + (to - from), from, to == self.length);
+        while done < to {
+            let mut more = pool.take()?;
+            let count = more.tailroom().min(to - done);
+            self.copy(self.start + done, more.append(count).ok()?);
+            piece.chain(more).ok()?;
+            done += count;
+        }
         piece.set_port(self.packet.port());
         piece.set_timestamp(self.packet.timestamp());
         piece.set_l3_offset(ethernet::HEADER_LENGTH as u8);
-        true
+        Some(piece)
     }
 
     /// Sets the fields in which fragments differ, and the checksum.

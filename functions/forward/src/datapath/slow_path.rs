@@ -273,8 +273,8 @@ impl Forwarder {
         let mut pieces = [const { None }; super::fragment::MAXIMUM_FRAGMENTS];
         let pieces = pieces.get_mut(..cut.count()).ok_or(Reason::CannotFragment)?;
         for (number, piece) in pieces.iter_mut().enumerate() {
-            let mut packet = self.pool.take().ok_or(Reason::NoBuffer)?;
-            if !cut.write(number, &mut packet) || !set_link_layer(&mut packet, EtherType::IPV4, adjacency) {
+            let mut packet = cut.make(number, &self.pool).ok_or(Reason::NoBuffer)?;
+            if !set_link_layer(&mut packet, EtherType::IPV4, adjacency) {
                 return Err(Reason::NoBuffer);
             }
             *piece = Some(packet);
