@@ -20,6 +20,7 @@ pub use help::help;
 pub use registry::DriverSettings;
 pub use replay::{ReplayDriver, ReplayOptions};
 pub use settings::PortSettings;
+pub use warmlane_driver_common::peer::Connections;
 pub use warmlane_driver_common::{AddressFollower, Direction, Driver, DriverHelp, Files, OptionHelp};
 
 /// Why a text is no port's.
@@ -81,6 +82,11 @@ impl<'a> Opener<'a> {
     /// [`OpenError`], with what the driver says.
     pub fn open(&mut self, port: &PortSettings, mtu: Option<u32>) -> Result<Port, OpenError> {
         self.open_for(port, mtu, Direction::Both)
+    }
+
+    /// The connections of the ports that were opened since the last time.
+    pub fn take_connections(&mut self) -> Connections {
+        self.environment.shared.take().unwrap_or_default()
     }
 
     /// What follows the kernel's own addresses for the opened ports, if any of them needs it: its

@@ -6,7 +6,9 @@ use crate::idle::IdleFlags;
 use crate::machine::MachineFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
-use warmlane::assembly::ports::{AddressFollower, DriverSettings, Opener, PortSettings, check_captures};
+use warmlane::assembly::ports::{
+    AddressFollower, Connections, DriverSettings, Opener, PortSettings, check_captures,
+};
 use warmlane::assembly::{Assembly, LaneSettings, Signals, offloads};
 use warmlane::functions::forward::control::Config;
 use warmlane::functions::forward::control::config::PortConfig;
@@ -21,6 +23,9 @@ use warmlane::port::Port;
 #[derive(clap::Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
+    /// Open the ports, say what each of them does for packets and what software has to do, and end.
+    #[arg(long)]
+    explain: bool,
     #[command(flatten)]
     config: ConfigFlags,
     #[command(flatten)]
@@ -31,9 +36,6 @@ pub(crate) struct Arguments {
     machine: MachineFlags,
     #[command(flatten)]
     control: ControlSocketFlags,
-    /// Open the ports, say what each of them does for packets and what software has to do, and end.
-    #[arg(long)]
-    explain: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -60,7 +62,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let socket = arguments.control.open("forward")?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let (ports, follower) = signals.while_opening(|| open_ports(&config, drivers, &pool))?;
+    let Opened { ports, mut follower, mut connections } =
+        signals.while_opening(|| open_ports(&config, drivers, &pool))?;
     let idle = arguments.idle.policy()?;
     if let Some(note) = arguments.idle.note() {
         messages::note(note);
@@ -71,12 +74,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let _service = socket.serve_assembly(&assembly)?;
     run::print_notes(&assembly);
     run::print_warnings(&assembly);
-    let Some(mut follower) = follower else {
-        return run::to_the_end(assembly, &arguments.run, &signals);
-    };
     run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
+        connections.tell_changes(|port, sentence| {
+            messages::note_of(port, format_args!("port '{port}': {sentence}"));
+        });
         signals.sleep(timeout);
-        if let Err(error) = follower.follow() {
+        if let Some(Err(error)) = follower.as_mut().map(AddressFollower::follow) {
             messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));
         }
     })
@@ -85,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Prints who does what for packets, once ports are open and it is known.
 fn explain(config: &Config, drivers: Vec<DriverSettings>, as_json: bool) -> anyhow::Result<()> {
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let (ports, _) = open_ports(config, drivers, &pool)?;
+    let Opened { ports, .. } = open_ports(config, drivers, &pool)?;
     let explained = offloads(&ports, !config.overlays.is_empty());
     if as_json {
         messages::print(format_args!("{}\n", serde_json::to_string(&explained)?))?;
@@ -95,12 +98,16 @@ fn explain(config: &Config, drivers: Vec<DriverSettings>, as_json: bool) -> anyh
     Ok(())
 }
 
-/// Opens the ports that `config` describes. What follows the kernel's addresses for them is to be called while they are open.
-fn open_ports(
-    config: &Config,
-    drivers: Vec<DriverSettings>,
-    pool: &Pool,
-) -> anyhow::Result<(Vec<Port>, Option<AddressFollower>)> {
+/// Ports, and what is to be called while they are open.
+struct Opened {
+    ports: Vec<Port>,
+    /// Follows the kernel's addresses for them.
+    follower: Option<AddressFollower>,
+    connections: Connections,
+}
+
+/// Opens the ports that `config` describes.
+fn open_ports(config: &Config, drivers: Vec<DriverSettings>, pool: &Pool) -> anyhow::Result<Opened> {
     let named = config.ports.iter().zip(drivers);
     let settings: Vec<PortSettings> =
         named.map(|(port, driver)| PortSettings { name: port.name.clone(), driver }).collect();
@@ -112,5 +119,6 @@ fn open_ports(
         Ok(if config.gro { port.merging() } else { port })
     };
     let ports = config.ports.iter().zip(&settings).map(open).collect::<anyhow::Result<_>>()?;
-    Ok((ports, opener.into_follower()))
+    let connections = opener.take_connections();
+    Ok(Opened { ports, follower: opener.into_follower(), connections })
 }

@@ -47,8 +47,6 @@ use warmlane::sys::random::system_seed;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     request: Option<ask::Request>,
-    #[command(flatten)]
-    control: ControlSocketFlags,
     /// A TOML file with `interfaces`, `path`, `lanes`, `cpus`, `mode`, `buffers`, `pending-neighbours`, `icmp-rate`, `urpf`,
     /// `spin`, `busy-poll`, `machine`, `pass-expiring`, `bypass-netfilter`, `offload-established`; flags count more. It is read
     /// again on SIGHUP and by `warmlane router reload`.
@@ -65,6 +63,8 @@ pub(crate) struct Arguments {
     settings: settings::Settings,
     #[command(flatten)]
     run: RunFlags,
+    #[command(flatten)]
+    control: ControlSocketFlags,
 }
 
 const EXAMPLES: &str = "\

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt::{self, Debug};
 use std::path::Path;
@@ -12,6 +13,7 @@ use warmlane_mem::Pool;
 use warmlane_port::Port;
 
 use crate::addresses::AddressFollower;
+use crate::peer::{ConnectionStatus, Connections};
 
 /// A kind of port.
 ///
@@ -164,6 +166,13 @@ impl Environment<'_> {
     /// The kernel refuses.
     pub fn addresses(&mut self) -> std::io::Result<&mut AddressFollower> {
         self.shared.get_or_try_insert(AddressFollower::new)
+    }
+
+    /// Lets people hear what becomes of the next port's connection. `status` is asked now and then.
+    pub fn watch_connection(&mut self, status: impl Fn() -> Option<ConnectionStatus> + Send + 'static) {
+        let connections = self.shared.get_or_try_insert(|| Ok::<_, Infallible>(Connections::default()));
+        let Ok(connections) = connections;
+        connections.add(self.name.clone(), status);
     }
 }
 

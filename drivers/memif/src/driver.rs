@@ -38,8 +38,9 @@ impl Driver for MemifDriver {
     fn open(options: &MemifOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
         let connector = environment.shared.get_or_try_insert(|| Ok::<_, Infallible>(Connector::default()));
         let Ok(connector) = connector;
-        port::open(&environment.name, options, environment.queues, environment.pool, connector)
-            .map(|opened| opened.port)
-            .map_err(OpenError::new)
+        let opened = port::open(&environment.name, options, environment.queues, environment.pool, connector)
+            .map_err(OpenError::new)?;
+        environment.watch_connection(move || opened.monitor.status());
+        Ok(opened.port)
     }
 }

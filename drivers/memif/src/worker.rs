@@ -394,11 +394,13 @@ impl Worker {
         };
         let endpoint = &member.endpoint;
         // The secret first: a peer without it isn't told more.
-        if let Err(reason) = handshake::check_init(&init, endpoint.settings.secret) {
-            return dismiss(&connection.socket, &reason);
-        }
-        if member.channel.is_some() {
-            return dismiss(&connection.socket, &format!("interface {} has a connection already", init.id));
+        let refusal = handshake::check_init(&init, endpoint.settings.secret).err().or_else(|| {
+            let is_taken = member.channel.is_some();
+            is_taken.then(|| format!("interface {} has a connection already", init.id))
+        });
+        if let Some(reason) = refusal {
+            dismiss(&connection.socket, &reason);
+            return endpoint.connection.refused(reason);
         }
         let handshake = ServerHandshake::new(
             &endpoint.settings.name,

@@ -47,6 +47,11 @@ impl Connection {
         self.changed.notify_all();
     }
 
+    /// Somebody was turned away; the connection is as it was.
+    pub fn refused(&self, reason: String) {
+        self.lock().reason = reason;
+    }
+
     /// Waits until it is up; `false` if it isn't by then.
     pub fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
@@ -58,5 +63,92 @@ impl Connection {
             }
             status = self.changed.wait_timeout(status, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+/// The connections of a program's ports, for who tells people what becomes of them.
+#[derive(Default)]
+pub struct Connections(Vec<Watched>);
+
+struct Watched {
+    port: String,
+    /// `None` when the port is closed.
+    status: Box<dyn Fn() -> Option<ConnectionStatus> + Send>,
+    last: ConnectionStatus,
+}
+
+impl Connections {
+    /// One more, of this port.
+    pub(crate) fn add(
+        &mut self,
+        port: String,
+        status: impl Fn() -> Option<ConnectionStatus> + Send + 'static,
+    ) {
+        self.0.push(Watched { port, status: Box::new(status), last: ConnectionStatus::default() });
+    }
+
+    /// Calls `tell` with the name of each port of which something is new since the last time, and a sentence. What happened more often meanwhile is said
+    /// once.
+    pub fn tell_changes(&mut self, mut tell: impl FnMut(&str, &str)) {
+        for Watched { port, status, last } in &mut self.0 {
+            let Some(now) = status().filter(|now| now != last) else { continue };
+            let is_new = now.connections != last.connections;
+            if last.connected && (is_new || !now.connected) {
+                tell(port, &format!("the other side is gone: {}", now.reason));
+            } else if now.reason != last.reason {
+                let how = match (now.connected, is_new) {
+                    (true, false) => "somebody was refused",
+                    (true, true) => "nobody was connected",
+                    (false, _) => "nobody is connected",
+                };
+                tell(port, &format!("{how}: {}", now.reason));
+            }
+            if now.connected && is_new {
+                tell(port, "the other side is connected");
+            }
+            *last = now;
+        }
+    }
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Connections").field("ports", &self.0.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_becomes_of_a_connection_is_said_once() {
+        let connection = Arc::new(Connection::default());
+        let mut connections = Connections::default();
+        let looked_at = Arc::clone(&connection);
+        connections.add("east".to_owned(), move || Some(looked_at.status()));
+        let mut said = || {
+            let mut sentences = Vec::new();
+            connections.tell_changes(|port, sentence| sentences.push(format!("{port}: {sentence}")));
+            sentences
+        };
+        assert!(said().is_empty());
+        connection.down("no such file".to_owned());
+        assert_eq!(said(), ["east: nobody is connected: no such file"]);
+        connection.down("no such file".to_owned());
+        assert!(said().is_empty(), "it is tried again and again");
+        connection.refused("wrong secret".to_owned());
+        assert_eq!(said(), ["east: nobody is connected: wrong secret"]);
+        connection.up();
+        assert_eq!(said(), ["east: the other side is connected"]);
+        connection.refused("a second one".to_owned());
+        assert_eq!(said(), ["east: somebody was refused: a second one"]);
+        connection.down("closed".to_owned());
+        assert_eq!(said(), ["east: the other side is gone: closed"]);
+        connection.up();
+        connection.down("cut short".to_owned());
+        connection.up();
+        assert_eq!(said(), ["east: nobody was connected: cut short", "east: the other side is connected"]);
     }
 }

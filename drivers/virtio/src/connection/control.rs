@@ -160,6 +160,8 @@ impl Worker {
         // A second one is closed at once: memory and rings are those of the first.
         if self.channel.is_none() {
             self.open(socket);
+        } else {
+            self.endpoint.connection.refused("there is a connection already".to_owned());
         }
     }
 

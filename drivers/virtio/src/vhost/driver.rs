@@ -27,8 +27,9 @@ impl Driver for VhostDriver {
     type Options = VhostOptions;
 
     fn open(options: &VhostOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
-        super::open(&environment.name, options, environment.queues, environment.pool)
-            .map(|opened| opened.port)
-            .map_err(OpenError::new)
+        let opened = super::open(&environment.name, options, environment.queues, environment.pool)
+            .map_err(OpenError::new)?;
+        environment.watch_connection(move || opened.monitor.status());
+        Ok(opened.port)
     }
 }

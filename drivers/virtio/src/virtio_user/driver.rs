@@ -31,8 +31,9 @@ impl Driver for VirtioUserDriver {
     type Options = VirtioUserOptions;
 
     fn open(options: &VirtioUserOptions, environment: &mut Environment<'_>) -> Result<Port, OpenError> {
-        super::open(&environment.name, options, environment.queues, environment.pool)
-            .map(|opened| opened.port)
-            .map_err(OpenError::new)
+        let opened = super::open(&environment.name, options, environment.queues, environment.pool)
+            .map_err(OpenError::new)?;
+        environment.watch_connection(move || opened.monitor.status());
+        Ok(opened.port)
     }
 }

@@ -154,6 +154,22 @@ pub enum ConfigProblem {
         /// How many.
         lanes: usize,
     },
+    /// The packets around are too long for each port that they could leave by.
+    #[error(
+        "packets of {mtu} bytes inside come to {outer}, and port '{port}' has an `mtu` of {port_mtu}: make the network's `mtu` {most}, or raise the port's"
+    )]
+    OverlayMtu {
+        /// Bytes of the longest IP packet inside.
+        mtu: u16,
+        /// The same around it.
+        outer: u32,
+        /// The port that carries the longest.
+        port: String,
+        /// Bytes that it carries.
+        port_mtu: u16,
+        /// Bytes inside that it would carry.
+        most: u32,
+    },
     /// More of something than a gateway has numbers for.
     #[error("there are {count} {what}, and {most} is the most")]
     OverlayTooMany {

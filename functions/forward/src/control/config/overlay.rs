@@ -230,6 +230,8 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         }
     }
     let overhead = u32::from(OVERHEAD) + if local.is_ipv6() { 20 } else { 0 };
+    let mtu = number(entry.mtu.as_ref(), "`mtu`", USUAL_MTU - overhead, 68..=65_535 - overhead)? as u16;
+    check_mtu(entry, mtu, overhead, ports)?;
     Ok(OverlayConfig {
         protocol,
         identifier: number(Some(&entry.vni), "`vni`", 0, 0..=0xff_ffff)?,
@@ -240,7 +242,7 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         group,
         udp_port: number(entry.udp_port.as_ref(), "`udp-port`", protocol.udp_port().into(), 1..=65_535)?
             as u16,
-        mtu: number(entry.mtu.as_ref(), "`mtu`", USUAL_MTU - overhead, 68..=65_535 - overhead)? as u16,
+        mtu,
         ttl: number(entry.ttl.as_ref(), "`ttl`", 64, 1..=255)? as u8,
         // RFC 768 lets IPv4 do without; over IPv6 not every receiver does (RFC 6935).
         udp_checksum: entry.udp_checksum.unwrap_or(local.is_ipv6()),
@@ -250,6 +252,23 @@ fn one(protocol: TunnelProtocol, entry: &OverlayEntry, ports: &[PortConfig]) -> 
         // As bridges do (IEEE 802.1Q table 8-6).
         age_seconds: number(entry.age.as_ref(), "`age`", 300, 1..=1_000_000)?,
     })
+}
+
+/// Whether packets that are so long inside can leave by any port.
+fn check_mtu(entry: &OverlayEntry, mtu: u16, overhead: u32, ports: &[PortConfig]) -> Checked<()> {
+    let is_of_version =
+        |port: &&PortConfig| port.addresses.iter().any(|own| own.address.is_ipv4() == entry.local.is_ipv4());
+    let widest = ports.iter().filter(is_of_version).max_by_key(|port| port.mtu);
+    let outer = u32::from(mtu) + overhead;
+    let Some(port) = widest.filter(|port| u32::from(port.mtu) < outer) else { return Ok(()) };
+    let place = entry.mtu.as_ref().unwrap_or(&entry.vni);
+    Err(place.fault(ConfigProblem::OverlayMtu {
+        mtu,
+        outer,
+        port: port.name.clone(),
+        port_mtu: port.mtu,
+        most: u32::from(port.mtu).saturating_sub(overhead),
+    }))
 }
 
 fn check_group(entry: &OverlayEntry, ports: &[PortConfig]) -> Checked<Option<GroupConfig>> {
@@ -441,6 +460,10 @@ mod tests {
             (
                 [("geneve", 5, ""), ("vxlan", 6, "group = \"192.0.2.9\"")],
                 "192.0.2.9 can't be the group of tunnel ends beside 192.0.2.1",
+            ),
+            (
+                [("geneve", 5, ""), ("vxlan", 6, "mtu = 1451")],
+                "1451 bytes inside come to 1501, and port 'underlay' has an `mtu` of 1500: make the network's `mtu` 1450",
             ),
             ([("geneve", 5, ""), ("vxlan", 6, SAME_HOST)], "address 10.0.0.1 is given twice"),
         ] {
