@@ -137,3 +137,30 @@ fn a_warning_is_said_before_the_error_that_follows() {
     assert!(refused.errors.contains(warning), "{}", refused.errors);
     RouterLab::end(other);
 }
+
+/// Who is refused at a port, and why; who comes, and who goes.
+#[test]
+fn what_becomes_of_a_connection_is_said() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("port.memif");
+    let forward = |options: &str| {
+        let port = format!("a=memif:{},{options}", socket.display());
+        let arguments = ["forward", "--no-socket", "--quiet", "--json", "--port", &port];
+        Process::spawn(Command::new(warmlane()).args(arguments))
+    };
+    let end = |process: Process| {
+        process.interrupt();
+        process.finish(SHORT).expect_success("warmlane forward");
+    };
+    let mut server = forward("role=server,secret=word");
+    let mut client = forward("secret=other");
+    client.wait_for("note: port 'a': nobody is connected: the other side said: wrong secret", SHORT);
+    server.wait_for("note: port 'a': nobody is connected: wrong secret", SHORT);
+    end(client);
+    let mut client = forward("secret=word");
+    client.wait_for("note: port 'a': the other side is connected", SHORT);
+    server.wait_for("note: port 'a': the other side is connected", SHORT);
+    end(client);
+    server.wait_for("note: port 'a': the other side is gone: the other side said: the port was closed", SHORT);
+    end(server);
+}
