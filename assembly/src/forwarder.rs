@@ -1,10 +1,11 @@
 //! A forwarder by a configuration, between open ports.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use warmlane_counters::Labels;
 use warmlane_forward::control::config::PortConfig;
-use warmlane_forward::control::{Config, Routes, TableCounters};
+use warmlane_forward::control::{Config, NextHop, Routes, TableCounters};
 use warmlane_forward::datapath::Forwarder;
 use warmlane_lane::{GraphError, LanePort, Pipeline};
 use warmlane_mem::Pool;
@@ -49,14 +50,39 @@ impl Assembly {
         }
         let routes = Routes::from_config(&config).map_err(|error| StartError::Routes(Box::new(error)))?;
         let tables = TableCounters::of(&routes, config.neighbours.len());
+        let unreachable = unreachable_tunnel_ends(&config, &routes);
         let routes = Arc::new(routes);
-        let assembly = Self::start(pool, settings, ports, |lane| {
+        let mut assembly = Self::start(pool, settings, ports, |lane| {
             let forwarder = lane.forwarder(Arc::clone(&routes), config.icmp);
             Ok(build(forwarder, lane.take_ports())?.with_burst(config.burst))
         })?;
         assembly.registry().add(Labels::new().with("function", "forward"), tables.view());
+        assembly.machine.notes.extend(unreachable);
         Ok(assembly)
     }
+}
+
+/// Says which tunnel ends get nothing, and why: the routes stay as they are.
+fn unreachable_tunnel_ends(config: &Config, routes: &Routes) -> Vec<String> {
+    let networks = config.overlays.iter();
+    let ends =
+        networks.flat_map(|network| network.remotes.iter().map(|remote| (network.identifier, *remote)));
+    let unreachable = ends.filter_map(|(identifier, remote)| {
+        let found = match remote {
+            IpAddr::V4(remote) => routes.ipv4().lookup(remote.to_bits()),
+            IpAddr::V6(remote) => routes.ipv6().lookup(remote.octets()),
+        };
+        let reason = match routes.next_hop(found) {
+            Some(NextHop::Forward(_) | NextHop::Group(_)) => return None,
+            Some(NextHop::NoNeighbour) => {
+                "it is on a link of ours, and no `neighbour` says its Ethernet address"
+            }
+            Some(_) => "its route leads out of no port",
+            None => "no route leads to it",
+        };
+        Some(format!("network {identifier}: its tunnel end {remote} gets nothing: {reason}"))
+    });
+    unreachable.collect()
 }
 
 /// Makes a lane's pipeline of its forwarder and ports, with the gateway of the configuration's bridged networks if there are any. `known` is the
@@ -114,4 +140,40 @@ fn known_by_port(settings: &PortConfig, port: &Port) -> (Option<MacAddress>, u16
     let mac = settings.mac.or(port.capabilities.mac.map(MacAddress));
     let mtu = port.capabilities.mtu.map_or(u16::MAX, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
     (mac, settings.mtu.min(mtu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tunnel_ends_that_get_nothing_are_named() {
+        let text = r#"
+            port = [
+                { name = "bare", driver = "null" },
+                { name = "underlay", driver = "null", addresses = ["192.0.2.1/24"], mac = "02:00:00:00:00:01" },
+            ]
+            neighbour = [{ address = "192.0.2.2", mac = "02:00:00:00:00:02", port = "underlay" }]
+            route = [
+                { prefix = "198.51.100.0/24", via = "192.0.2.2" },
+                { prefix = "198.51.100.9/32", drop = true },
+            ]
+
+            [[vxlan]]
+            vni = 5
+            local = "192.0.2.1"
+            remotes = ["192.0.2.2", "198.51.100.8", "192.0.2.3", "198.51.100.9", "203.0.113.1"]
+            access = [{ port = "bare" }]
+            "#;
+        let config = Config::from_toml(text).unwrap();
+        let said = unreachable_tunnel_ends(&config, &Routes::from_config(&config).unwrap());
+        assert_eq!(
+            said,
+            [
+                "network 5: its tunnel end 192.0.2.3 gets nothing: it is on a link of ours, and no `neighbour` says its Ethernet address",
+                "network 5: its tunnel end 198.51.100.9 gets nothing: its route leads out of no port",
+                "network 5: its tunnel end 203.0.113.1 gets nothing: no route leads to it",
+            ]
+        );
+    }
 }

@@ -161,6 +161,7 @@ fn what_becomes_of_a_connection_is_said() {
     client.wait_for("note: port 'a': the other side is connected", SHORT);
     server.wait_for("note: port 'a': the other side is connected", SHORT);
     end(client);
-    server.wait_for("note: port 'a': the other side is gone: the other side said: the port was closed", SHORT);
+    server
+        .wait_for("note: port 'a': the other side is gone: the other side said: the port was closed", SHORT);
     end(server);
 }

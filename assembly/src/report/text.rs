@@ -44,7 +44,7 @@ impl Report {
         }
         for stage in self.stages.iter().filter(|stage| stage.has_news()) {
             writeln!(text, "  stage {:<26} {:>14}", stage.name, stage.packets)?;
-            for (name, count) in stage.counters.values().flatten() {
+            for (name, count) in stage.counters.values().flatten().filter(|(_, count)| **count > 0) {
                 writeln!(text, "      {:<28} {count:>14}", name.replace('_', " "))?;
             }
             for (reason, count) in &stage.drops {
@@ -126,7 +126,7 @@ impl Report {
 impl ForwardReport {
     fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
-        writeln!(text, "packets")?;
+        writeln!(text, "packets at the forwarder")?;
         for (name, count) in [
             ("received", self.received),
             ("= forwarded", self.forwarded),

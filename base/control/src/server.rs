@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::sockopt::socket_peercred;
+use rustix::io::Errno;
 use thiserror::Error;
+use warmlane_sys::socket_option::peer_user;
 
 use crate::connection::{Answer, Answers, Connection};
 use crate::place;
@@ -35,6 +36,12 @@ pub enum ServerError {
     #[error("{path:?} is there and is no socket: say --socket with another path")]
     InTheWay {
         /// What.
+        path: PathBuf,
+    },
+    /// A socket that serves something else is in the way.
+    #[error("another program's socket is at {path:?}: say --socket with another path")]
+    Foreign {
+        /// Where.
         path: PathBuf,
     },
     /// It would be in a directory that isn't there.
@@ -91,10 +98,14 @@ impl<L> Server<L> {
             if !there.file_type().is_socket() {
                 return Err(ServerError::InTheWay { path: path.to_owned() });
             }
-            if UnixStream::connect(path).is_ok() {
-                return Err(ServerError::InUse { path: path.to_owned() });
+            match UnixStream::connect(path) {
+                Ok(_) => return Err(ServerError::InUse { path: path.to_owned() }),
+                // Somebody listens, but by another kind of socket.
+                Err(error) if error.raw_os_error() == Some(Errno::PROTOTYPE.raw_os_error()) => {
+                    return Err(ServerError::Foreign { path: path.to_owned() });
+                }
+                Err(_) => fs::remove_file(path).map_err(system)?,
             }
-            fs::remove_file(path).map_err(system)?;
         }
         // From the first moment, not only after a change of its mode.
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
@@ -155,14 +166,11 @@ impl<L> Server<L> {
 
 /// What is said to users other than this one and root, however they have opened the socket (unix(7), `SO_PEERCRED`).
 fn refuse_strangers(stream: &UnixStream) -> Option<String> {
-    let ours = rustix::process::geteuid();
-    match socket_peercred(stream) {
-        Ok(peer) if peer.uid == ours || peer.uid.is_root() => None,
-        Ok(peer) => Some(format!(
-            "this instance answers user {} and root only, and you are user {}",
-            ours.as_raw(),
-            peer.uid.as_raw()
-        )),
+    const ROOT: u32 = 0;
+    let ours = rustix::process::geteuid().as_raw();
+    match peer_user(stream) {
+        Ok(user) if user == ours || user == ROOT => None,
+        Ok(user) => Some(format!("this instance answers user {ours} and root only, and you are user {user}")),
         Err(error) => Some(format!("the system doesn't tell who you are: {error}")),
     }
 }
@@ -185,6 +193,8 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
     use std::io::{BufRead as _, BufReader, Read as _};
+
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
     use crate::connection::IDLE;
 
@@ -254,6 +264,12 @@ mod tests {
         let again = Server::<Infallible>::open(&path).unwrap();
         assert!(UnixStream::connect(again.path()).is_ok());
         drop(again);
+        let foreign = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::bind(&foreign, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&foreign, 1).unwrap();
+        let other = Server::<Infallible>::open(&path).unwrap_err();
+        assert!(matches!(other, ServerError::Foreign { .. }) && path.exists(), "{other}");
+        fs::remove_file(&path).unwrap();
         fs::write(&path, "a file").unwrap();
         let in_the_way = Server::<Infallible>::open(&path).unwrap_err();
         assert!(matches!(in_the_way, ServerError::InTheWay { .. }) && path.exists(), "{in_the_way}");

@@ -4,20 +4,23 @@
 //! become their answers in the same buffer and go back where they came from, tags included. All else is punted.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
 
 use warmlane_lane::Outputs;
 use warmlane_mem::{Checksum, Packet};
 use warmlane_wire::arp::{self, ArpOperation, ArpPacket};
 use warmlane_wire::checksum::{self, update_u16};
-use warmlane_wire::icmpv4::Icmpv4Message;
-use warmlane_wire::icmpv6::Icmpv6Message;
 use warmlane_wire::neighbour::{self, NeighbourMessage};
-use warmlane_wire::{IpProtocol, Ipv6Header, MacAddress, ethernet, ipv4, ipv6};
+use warmlane_wire::{IpProtocol, Ipv4Header, Ipv6Header, MacAddress, ethernet, ipv4, ipv6};
 
 use super::forward::{Forwarder, ipv6_packet};
 use super::icmp_error::{ipv6_header, turn_around};
 use super::reason::Reason;
 use crate::control::OWN_TTL;
+
+/// The types of echo requests (RFC 792, RFC 4443).
+const ECHO_REQUEST_IPV4: u8 = 8;
+const ECHO_REQUEST_IPV6: u8 = 128;
 
 /// The group of all nodes on a link (RFC 4291 section 2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -89,14 +92,9 @@ impl Forwarder {
         reason: Reason,
         outputs: &mut Outputs<'_>,
     ) {
-        let (port, offset) = (packet.port(), usize::from(packet.l3_offset()));
+        let port = packet.port();
         let our_mac = self.our_mac(port);
-        let ip = packet.data().get(offset..).filter(|_| packet.segments() == 1).and_then(ipv6_packet);
-        let question = ip.and_then(|ip| {
-            let direct = ip.header.next_header() == IpProtocol::ICMPV6;
-            direct.then(|| read_question(&ip)).flatten()
-        });
-        match question {
+        match read_question(&packet) {
             Some(Question::Echo) if turn_around(packet.data_mut(), our_mac) => {
                 make_echo_reply_ipv6(&mut packet);
                 self.answer(packet, outputs);
@@ -125,9 +123,16 @@ enum Question {
     WhoHas { target: Ipv6Addr, asker: Ipv6Addr },
 }
 
-fn read_question(ip: &warmlane_wire::Ipv6Packet<'_>) -> Option<Question> {
+fn read_question(packet: &Packet) -> Option<Question> {
+    let offset = usize::from(packet.l3_offset());
+    let ip = packet.data().get(offset..).and_then(ipv6_packet)?;
+    if ip.header.next_header() != IpProtocol::ICMPV6 {
+        return None;
+    }
     let (source, destination) = (ip.header.source(), ip.header.destination());
-    if let Ok(NeighbourMessage::Solicitation { target, .. }) = NeighbourMessage::parse(ip.header, ip.payload)
+    if packet.segments() == 1
+        && let Ok(NeighbourMessage::Solicitation { target, .. }) =
+            NeighbourMessage::parse(ip.header, ip.payload)
     {
         return Some(Question::WhoHas { target, asker: source });
     }
@@ -135,28 +140,41 @@ fn read_question(ip: &warmlane_wire::Ipv6Packet<'_>) -> Option<Question> {
     if destination.is_multicast() || source.is_unspecified() {
         return None;
     }
-    match Icmpv6Message::parse(source, destination, ip.payload) {
-        Ok((Icmpv6Message::EchoRequest { .. }, _)) => Some(Question::Echo),
-        _ => None,
-    }
+    let (start, length) = (offset + ipv6::HEADER_LENGTH, ip.header.payload_length());
+    let message = sum(packet, start..start + usize::from(length));
+    let sum = checksum::pseudo_ipv6(source, destination, IpProtocol::ICMPV6, length.into()).then(message);
+    (ip.payload.first_chunk() == Some(&[ECHO_REQUEST_IPV6, 0]) && sum.is_valid()).then_some(Question::Echo)
 }
 
-/// Whether a valid IPv4 packet in one buffer is an echo request.
+/// Whether a valid IPv4 packet is an echo request.
 fn is_echo_request_ipv4(packet: &Packet) -> bool {
-    let ip = packet.data().get(usize::from(packet.l3_offset())..).unwrap_or_default();
-    match ipv4::check_lengths(ip) {
-        Ok(ip) if ip.header.protocol() == IpProtocol::ICMP && !ip.header.is_fragment() => {
-            matches!(Icmpv4Message::parse(ip.payload), Ok((Icmpv4Message::EchoRequest { .. }, _)))
-        }
-        _ => false,
+    let offset = usize::from(packet.l3_offset());
+    let ip = packet.data().get(offset..).unwrap_or_default();
+    let Some(header) = ip.first_chunk().map(Ipv4Header) else { return false };
+    if header.protocol() != IpProtocol::ICMP || header.is_fragment() {
+        return false;
     }
+    let [start, end] = [header.header_length(), usize::from(header.total_length())].map(|at| offset + at);
+    let kind = packet.data().get(start..).and_then(|message| message.first_chunk());
+    kind == Some(&[ECHO_REQUEST_IPV4, 0]) && sum(packet, start..end).is_valid()
+}
+
+/// The sum of some of a packet's bytes, whichever buffers they are in.
+fn sum(packet: &Packet, mut range: Range<usize>) -> checksum::Sum {
+    packet.segment_data().fold(checksum::Sum::new(), |sum, data| {
+        let here = range.start.min(data.len())..range.end.min(data.len());
+        range = range.start - here.start..range.end - here.end;
+        sum.bytes(&data[here])
+    })
 }
 
 /// Exchanges addresses and sets the type to "echo reply" (RFC 1122 section 3.2.2.6).
 fn make_echo_reply_ipv4(packet: &mut Packet) {
     let offset = usize::from(packet.l3_offset());
     let ip = packet.data_mut().get_mut(offset..).unwrap_or_default();
-    let Ok(header_length) = ipv4::check_lengths(ip).map(|ip| ip.header.header_length()) else { return };
+    let Some(header_length) = ip.first_chunk().map(|header| Ipv4Header(header).header_length()) else {
+        return;
+    };
     let Some((header, message)) = ip.split_at_mut_checked(header_length) else { return };
     if let Some(fixed) = header.first_chunk_mut::<{ ipv4::HEADER_LENGTH }>() {
         let [.., a, b, c, d, e, f, g, h] = *fixed;

@@ -86,31 +86,36 @@ fn neighbour_solicitations_for_the_ports_addresses_are_answered() {
 fn pings_to_any_of_our_addresses_come_back() {
     let mut bench = Bench::new();
     let ping = Icmpv4Message::EchoRequest { identifier: 5, sequence: 6 };
-    let data = [7_u8; 61];
+    // The longer ones are in several buffers, of odd lengths.
+    let data = [7_u8; 8_901];
     for destination in ["192.0.2.1", "198.51.100.1"] {
-        for ttl in [1, 64] {
+        for (ttl, length) in [(1, 61), (64, 61), (64, 8_901)] {
+            let data = &data[..length];
             let fields = warmlane_wire::Ipv4Fields { ttl, options: &[1, 1, 1, 0], ..ipv4(destination) };
-            let frame = to_router().ipv4(fields).icmpv4(ping).payload(&data).to_vec().unwrap();
+            let frame = to_router().ipv4(fields).icmpv4(ping).payload(data).to_vec().unwrap();
             let (port, frame) = bench.one(&frame).unwrap();
             assert_eq!((port, EthernetHeader::parse(&frame).unwrap().0.destination()), (0, HOST));
             let ip = v4::check(&frame[14..]).unwrap();
             assert_eq!((ip.header.source(), ip.header.destination()), (fields.destination, fields.source));
             assert_eq!(ip.header.ttl(), 64);
             let reply = Icmpv4Message::EchoReply { identifier: 5, sequence: 6 };
-            assert_eq!(Icmpv4Message::parse(ip.payload), Ok((reply, &data[..])));
+            assert_eq!(Icmpv4Message::parse(ip.payload), Ok((reply, data)));
         }
     }
     let ping = Icmpv6Message::EchoRequest { identifier: 5, sequence: 6 };
     // The last is the anycast address of all routers on the link.
-    for destination in ["2001:db8:1::1", "2001:db8:2::1", "fe80::1", "2001:db8:1::"] {
+    for (destination, length) in
+        [("2001:db8:1::1", 61), ("2001:db8:2::1", 8_901), ("fe80::1", 61), ("2001:db8:1::", 61)]
+    {
+        let data = &data[..length];
         let fields = Ipv6Fields { hop_limit: 1, ..ipv6(destination) };
-        let frame = to_router().ipv6(fields).icmpv6(ping).payload(&data).to_vec().unwrap();
+        let frame = to_router().ipv6(fields).icmpv6(ping).payload(data).to_vec().unwrap();
         let (_, frame) = bench.one(&frame).unwrap();
         let ip = v6::check(&frame[14..]).unwrap();
         let (source, destination) = (ip.header.source(), ip.header.destination());
         assert_eq!((source, destination), (fields.destination, fields.source));
         let reply = Icmpv6Message::EchoReply { identifier: 5, sequence: 6 };
-        assert_eq!(Icmpv6Message::parse(source, destination, ip.payload), Ok((reply, &data[..])));
+        assert_eq!(Icmpv6Message::parse(source, destination, ip.payload), Ok((reply, data)));
     }
 }
 
@@ -123,4 +128,10 @@ fn the_rest_that_is_for_us_is_not_handled() {
     let mut broken = to_router().ipv4(ipv4("192.0.2.1")).icmpv4(ping).payload(&[1; 20]).to_vec().unwrap();
     broken[50] ^= 1;
     bench.dropped(&broken, Reason::NotHandledLocally);
+    let long = to_router().ipv4(ipv4("192.0.2.1")).icmpv4(ping).payload(&[1; 8_900]).to_vec().unwrap();
+    for place in [50, 8_000] {
+        let mut broken = long.clone();
+        broken[place] ^= 1;
+        bench.dropped(&broken, Reason::NotHandledLocally);
+    }
 }
