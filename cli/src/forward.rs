@@ -75,9 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     run::print_notes(&assembly);
     run::print_warnings(&assembly);
     run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
-        connections.tell_changes(|port, sentence| {
-            messages::note_of(port, format_args!("port '{port}': {sentence}"));
-        });
+        messages::tell_connections(&mut connections);
         signals.sleep(timeout);
         if let Some(Err(error)) = follower.as_mut().map(AddressFollower::follow) {
             messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));

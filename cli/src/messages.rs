@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::panic::Location;
 
 use log::{Level, Record};
+use warmlane::assembly::ports::Connections;
 
 pub(crate) use sink::{Format, is_text, write_to};
 
@@ -21,6 +22,11 @@ pub(crate) fn note(sentence: impl Display) {
 #[track_caller]
 pub(crate) fn note_of(interface: &str, sentence: impl Display) {
     say(Level::Info, Some(interface), &sentence);
+}
+
+/// What became of ports' connections.
+pub(crate) fn tell_connections(connections: &mut Connections) {
+    connections.tell_changes(|port, sentence| note_of(port, format_args!("port '{port}': {sentence}")));
 }
 
 /// A sentence that people should know: something is wrong.

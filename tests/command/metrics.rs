@@ -208,7 +208,7 @@ fn metrics_are_what_stats_say() {
     assert!(TcpStream::connect(address).is_err(), "it has ended");
 }
 
-/// What a forwarder with a VXLAN network exposes.
+/// What a forwarder with a VXLAN network and a rule exposes.
 fn gateway(directory: &Path) -> BTreeSet<String> {
     let _turn = turn::beside_others();
     let port = |name: &str, number: u8| {
@@ -220,7 +220,8 @@ fn gateway(directory: &Path) -> BTreeSet<String> {
     };
     let config = format!(
         "{}addresses = [\"192.0.2.1/24\"]\n{}\n[[neighbour]]\naddress = \"192.0.2.2\"\nmac = \"02:00:00:00:00:02\"\nport = \"underlay\"\n\n\
-         [[vxlan]]\nvni = 100\nlocal = \"192.0.2.1\"\nremotes = [\"192.0.2.2\"]\naccess = [{{ port = \"access\" }}]\nmtu = 1450\n",
+         [[vxlan]]\nvni = 100\nlocal = \"192.0.2.1\"\nremotes = [\"192.0.2.2\"]\naccess = [{{ port = \"access\" }}]\nmtu = 1450\n\n\
+         [[rule]]\nport = \"underlay\"\nto-port = 9\nprotocol = \"udp\"\ndrop = true\n",
         port("underlay", 1),
         port("access", 2)
     );

@@ -39,6 +39,11 @@ pub trait Source: Any + Send + Sync {
     /// Calls `each` for every value.
     fn read(&self, each: &mut dyn FnMut(Entry));
 
+    /// What tells it from others of its kind in the same place, if there are several: a label and its value.
+    fn label(&self) -> Option<(&'static str, String)> {
+        None
+    }
+
     /// What came in less what went out: what is inside. Zero if it doesn't count what comes in.
     fn balance(&self) -> i64 {
         let mut balance = 0_i64;

@@ -1,10 +1,11 @@
 //! `warmlane gen run` and `warmlane gen soak`: one trial, as the flags say.
 
 use super::output::ResultFlags;
-use super::ports::{self, MeasuredPorts, PortFlags};
+use super::ports::{self, MeasuredPorts, PortFlags, Ports};
 use super::traffic::TrafficFlags;
 use super::{page, report, values};
 use crate::control_socket::ControlSocket;
+use crate::messages;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::Signals;
@@ -192,12 +193,17 @@ pub(super) fn send(
     flags: &ResultFlags,
     text: impl FnOnce(&TrialResult) -> String,
 ) -> anyhow::Result<()> {
-    let ports = signals.while_opening(|| ports::open(ports, &trial.plan))?;
-    let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
-    let _service = super::serve(socket, &tester, &ports.pool)?;
+    let Ports { transmit, receive, pool, cpus, mut connections } =
+        signals.while_opening(|| ports::open(ports, &trial.plan))?;
+    let mut tester = Tester::start(transmit, receive, &pool, &cpus)?;
+    let _service = super::serve(socket, &tester, &pool)?;
     let mut progress = flags.output.progress();
-    let result = tester.run(trial, &mut |sample| progress.show(sample) && !signals.is_stopped())?;
+    let result = tester.run(trial, &mut |sample| {
+        messages::tell_connections(&mut connections);
+        progress.show(sample) && !signals.is_stopped()
+    })?;
     progress.end();
+    messages::tell_connections(&mut connections);
     drop(tester);
     flags.write_page(|| page::trial(&result))?;
     flags.output.deliver(&result, || text(&result))?;

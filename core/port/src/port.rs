@@ -150,7 +150,8 @@ pub struct PortView {
 }
 
 impl PortView {
-    /// Shows what its queues count, under the labels `port`, `driver`, `direction` (`receive` or `transmit`) and `queue`.
+    /// Shows what its queues count, under the labels `port`, `driver`, `direction` (`receive` or `transmit`) and `queue`, and what a set says of
+    /// itself ([`Source::label`]).
     pub fn register(&self, registry: &Registry) {
         let labels = |direction: &str, queue: usize| {
             let port = Labels::new().with("port", &self.name).with("driver", self.driver);
@@ -162,7 +163,12 @@ impl PortView {
             }
         }
         for own in &self.own {
-            registry.add_shared(labels(own.direction, own.queue), Arc::clone(&own.source));
+            let of_queue = labels(own.direction, own.queue);
+            let labels = match own.source.label() {
+                Some((name, value)) => of_queue.with(name, value),
+                None => of_queue,
+            };
+            registry.add_shared(labels, Arc::clone(&own.source));
         }
     }
 }

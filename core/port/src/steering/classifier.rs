@@ -62,6 +62,11 @@ impl Classifier {
         self.shapes.is_empty()
     }
 
+    /// How many rules there are.
+    pub(super) fn rules(&self) -> usize {
+        self.actions.len()
+    }
+
     pub(super) fn action(&self, rule: u32) -> Option<Action> {
         self.actions.get(rule as usize).copied()
     }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use warmlane_counters::drop_reasons;
+use warmlane_counters::{Entry, Source, counters, drop_reasons};
 use warmlane_mem::{BURST_CAPACITY, Burst, PacketReceiver, PacketSender};
 use warmlane_wire::Flow;
 
@@ -22,6 +22,27 @@ drop_reasons! {
         Rule: "rule", Notice;
         /// The lane that it was steered to had ended, or this one did first.
         LaneEnded: "lane-ended", Loss;
+    }
+}
+
+counters! {
+    /// What one rule of a port did, for one queue.
+    pub(super) struct RuleCounters => RuleCountersView {
+        /// Packets that this rule was the first to fit.
+        hits: Note, "packets";
+    }
+}
+
+/// The counters of the rule with this number, from 1, as people count the rules of a port.
+struct OfRule(usize, RuleCountersView);
+
+impl Source for OfRule {
+    fn read(&self, each: &mut dyn FnMut(Entry)) {
+        self.1.read(each);
+    }
+
+    fn label(&self) -> Option<(&'static str, String)> {
+        Some(("rule", self.0.to_string()))
     }
 }
 
@@ -83,6 +104,8 @@ pub(super) struct Steered {
     intake: Burst,
     found: Box<Found>,
     hashing: Box<Hashing>,
+    /// Of each rule.
+    rules: Box<[RuleCounters]>,
     counters: QueueCounters<SteeringDrop>,
 }
 
@@ -96,6 +119,7 @@ impl Steered {
     ) -> Self {
         let other = |sender| Other { sender: Some(sender), waiting: Burst::with_limit(BURST_CAPACITY) };
         Self {
+            rules: (0..classifier.rules()).map(|_| RuleCounters::new()).collect(),
             queue,
             classifier,
             rss,
@@ -136,8 +160,11 @@ impl Steered {
             self.classifier.classify(&headers[..count], rules);
         }
         for (((index, packet), flow), way) in packets.iter_mut().enumerate().zip(&*flows).zip(&mut *ways) {
-            let action = if has_rules { self.classifier.action(rules[index]) } else { None };
-            match action {
+            let rule = if has_rules { rules[index] } else { NO_RULE };
+            if let Some(counters) = self.rules.get(rule as usize) {
+                counters.hits().add(1);
+            }
+            match self.classifier.action(rule) {
                 Some(Action::Drop) => *way = DROP,
                 Some(Action::Receive { queue, mark }) => {
                     if let Some(mark) = mark {
@@ -228,7 +255,14 @@ impl ReceiveQueue for Steered {
         self.is_waiting
     }
 
-    crate::as_inner_queue!(leaves, own_counters);
+    crate::as_inner_queue!(leaves);
+
+    fn own_counters(&self) -> Vec<Box<dyn Source>> {
+        let of_rules = self.rules.iter().enumerate();
+        let of_rules =
+            of_rules.map(|(number, rule)| Box::new(OfRule(number + 1, rule.view())) as Box<dyn Source>);
+        self.queue.own_counters().into_iter().chain(of_rules).collect()
+    }
 }
 
 impl Drop for Steered {

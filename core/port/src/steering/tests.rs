@@ -304,6 +304,11 @@ fn rules_go_before_the_hash_and_may_drop_or_mark() {
     }
     assert_eq!(seen, [(1, 0, 9), (1, 4, 9), (1, 5, 9), (2, 2, 7), (2, 3, 7)]);
     assert_eq!(queues[0][0].counters().drops().get(SteeringDrop::Rule), 1);
+    let mut hits = Vec::new();
+    for counters in queues[0][0].own_counters() {
+        counters.read(&mut |entry| hits.push((counters.label().unwrap().1, entry.value)));
+    }
+    assert_eq!(hits, [("1".to_owned(), 1), ("2".to_owned(), 2), ("3".to_owned(), 3)]);
     drop(queues);
     assert_eq!(pool.ledger().outstanding(), 0);
 }
