@@ -183,7 +183,7 @@ fn copy<P: TargetBuffers>(
             }
             Some(Slow::Dropped(reason)) => counters.drops().count_packet(reason, &burst[done]),
             Some(Slow::NoSpace) => {
-                // It takes more descriptors than there are packets, which is what was looked for.
+                // More may be free by now. `look` asks again only where fewer are known than there are packets.
                 *room = 0;
                 break;
             }
