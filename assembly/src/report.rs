@@ -229,7 +229,7 @@ mod tests {
         };
         let report = Report { seconds: 1.0, forward: Some(forward), ..Report::default() };
         let text = report.text();
-        let (_, packets) = text.split_once("packets\n").unwrap();
+        let (_, packets) = text.split_once("packets at the forwarder\n").unwrap();
         let counts: Vec<_> = packets.trim_end().lines().collect();
         assert_eq!(counts.len(), 12, "{text}");
         assert!(counts.iter().all(|line| line.len() == counts[0].len()), "{text}");
