@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings =
         LaneSettings { lanes: config.lanes, cpus: Vec::new(), idle, machine: arguments.machine.settings()? };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
+    connections.register(assembly.registry());
     let _service = socket.serve_assembly(&assembly)?;
     run::print_notes(&assembly);
     run::print_warnings(&assembly);

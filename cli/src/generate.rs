@@ -15,6 +15,7 @@ mod values;
 
 use crate::control_socket::{ControlSocket, ControlSocketFlags, Services};
 use warmlane::assembly::Signals;
+use warmlane::assembly::ports::Connections;
 use warmlane::counters::Registry;
 use warmlane::functions::generator::Tester;
 use warmlane::mem::Pool;
@@ -75,9 +76,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Lets the generator be asked while it runs.
-fn serve(socket: ControlSocket, tester: &Tester, pool: &Pool) -> anyhow::Result<Services> {
+fn serve(
+    socket: ControlSocket,
+    tester: &Tester,
+    connections: &Connections,
+    pool: &Pool,
+) -> anyhow::Result<Services> {
     let registry = Registry::new();
     tester.register(&registry);
+    connections.register(&registry);
     pool.register(&registry);
     socket.serve(&registry, tester.lanes(), pool)
 }

@@ -255,7 +255,7 @@ impl MethodFlags {
         base.settle = self.settle;
         let ports = signals.while_opening(|| ports::open(&self.ports.clone().into(), &base.plan))?;
         let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
-        let _service = super::serve(socket, &tester, &ports.pool)?;
+        let _service = super::serve(socket, &tester, &ports.connections, &ports.pool)?;
         let (progress, shown) = (self.result.output.progress(), self.result.output.shows_progress());
         let mut watch = Live { progress, signals, shown, at_work: String::new() };
         let result = suite::run(&mut tester, &profile, &base, &config, &mut watch)?;

@@ -196,7 +196,7 @@ pub(super) fn send(
     let Ports { transmit, receive, pool, cpus, mut connections } =
         signals.while_opening(|| ports::open(ports, &trial.plan))?;
     let mut tester = Tester::start(transmit, receive, &pool, &cpus)?;
-    let _service = super::serve(socket, &tester, &pool)?;
+    let _service = super::serve(socket, &tester, &connections, &pool)?;
     let mut progress = flags.output.progress();
     let result = tester.run(trial, &mut |sample| {
         messages::tell_connections(&mut connections);

@@ -169,7 +169,10 @@ impl Environment<'_> {
     }
 
     /// Lets people hear what becomes of the next port's connection. `status` is asked now and then.
-    pub fn watch_connection(&mut self, status: impl Fn() -> Option<ConnectionStatus> + Send + 'static) {
+    pub fn watch_connection(
+        &mut self,
+        status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
+    ) {
         let connections = self.shared.get_or_try_insert(|| Ok::<_, Infallible>(Connections::default()));
         let Ok(connections) = connections;
         connections.add(self.name.clone(), status);

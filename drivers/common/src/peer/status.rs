@@ -1,7 +1,9 @@
 //! How a connection is, for who asks.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use warmlane_counters::{Description, Entry, Labels, Registry, Role, Source};
 
 /// How a port's connection is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,15 +68,46 @@ impl Connection {
     }
 }
 
+/// Asks how a port's connection is. `None` when the port is closed.
+type Ask = dyn Fn() -> Option<ConnectionStatus> + Send + Sync;
+
 /// The connections of a program's ports, for who tells people what becomes of them.
 #[derive(Default)]
 pub struct Connections(Vec<Watched>);
 
 struct Watched {
     port: String,
-    /// `None` when the port is closed.
-    status: Box<dyn Fn() -> Option<ConnectionStatus> + Send>,
+    status: Arc<Ask>,
     last: ConnectionStatus,
+}
+
+/// A connection among what is counted.
+struct Shown(Arc<Ask>);
+
+impl Shown {
+    const UP: Description = Description {
+        set: "connection",
+        name: "up",
+        unit: "",
+        help: "1 while the other side is connected, and else 0.",
+        role: Role::Gauge,
+    };
+
+    const MADE: Description = Description {
+        set: "connection",
+        name: "made",
+        unit: "",
+        help: "Times that the other side connected.",
+        role: Role::Note,
+    };
+}
+
+impl Source for Shown {
+    fn read(&self, each: &mut dyn FnMut(Entry)) {
+        let ConnectionStatus { connected, connections, .. } = (self.0)().unwrap_or_default();
+        each(Entry::of(Self::UP, connected.into()));
+        each(Entry::of(Self::MADE, connections));
+    }
 }
 
 impl Connections {
@@ -82,9 +115,16 @@ impl Connections {
     pub(crate) fn add(
         &mut self,
         port: String,
-        status: impl Fn() -> Option<ConnectionStatus> + Send + 'static,
+        status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
     ) {
-        self.0.push(Watched { port, status: Box::new(status), last: ConnectionStatus::default() });
+        self.0.push(Watched { port, status: Arc::new(status), last: ConnectionStatus::default() });
+    }
+
+    /// Shows how each of them is, under the label `port`.
+    pub fn register(&self, registry: &Registry) {
+        for Watched { port, status, .. } in &self.0 {
+            registry.add(Labels::new().with("port", port), Shown(Arc::clone(status)));
+        }
     }
 
     /// Calls `tell` with the name of each port of which something is new since the last time, and a sentence. What happened more often meanwhile is said
@@ -120,7 +160,6 @@ impl std::fmt::Debug for Connections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn what_becomes_of_a_connection_is_said_once() {
@@ -150,5 +189,29 @@ mod tests {
         connection.down("cut short".to_owned());
         connection.up();
         assert_eq!(said(), ["east: nobody was connected: cut short", "east: the other side is connected"]);
+    }
+
+    #[test]
+    fn metrics_say_who_is_there_now() {
+        let connection = Arc::new(Connection::default());
+        let (mut connections, registry) = (Connections::default(), Registry::new());
+        let looked_at = Arc::downgrade(&connection);
+        connections.add("east".to_owned(), move || Some(looked_at.upgrade()?.status()));
+        connections.register(&registry);
+        let values = || {
+            let mut values = Vec::new();
+            registry.read(|labels, entry| {
+                assert_eq!(labels.get("port"), Some("east"));
+                values.push((entry.description.name, entry.value));
+            });
+            values
+        };
+        assert_eq!(values(), [("up", 0), ("made", 0)]);
+        connection.up();
+        assert_eq!(values(), [("up", 1), ("made", 1)]);
+        connection.down("closed".to_owned());
+        assert_eq!(values(), [("up", 0), ("made", 1)]);
+        drop(connection);
+        assert_eq!(values(), [("up", 0), ("made", 0)]);
     }
 }
