@@ -60,7 +60,11 @@ impl Burst {
     /// Bytes of data in all packets together.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.iter().map(|packet| packet.packet_length() as u64).sum()
+        // Four in each turn: what counts the turns is half the work else.
+        let (fours, rest) = self.as_chunks();
+        let length = |packet: &Packet| packet.packet_length() as u64;
+        let bytes = fours.iter().map(|four: &[Packet; 4]| four.each_ref().map(length).iter().sum::<u64>());
+        bytes.sum::<u64>() + rest.iter().map(length).sum::<u64>()
     }
 
     /// Appends a packet.

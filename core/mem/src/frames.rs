@@ -79,6 +79,13 @@ impl Frames {
         self.bytes
     }
 
+    /// Whether each frame has one line, so that frame and line have the same number.
+    #[inline(always)]
+    pub(crate) fn each_has_one_line(&self) -> bool {
+        // As many lines as frames, and none of two: none of none, either.
+        self.longest <= LINE_BYTES && self.lines.len() == self.entries.len()
+    }
+
     /// The longest frame's bytes.
     pub const fn longest(&self) -> usize {
         self.longest

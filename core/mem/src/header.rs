@@ -117,6 +117,13 @@ impl PacketState {
         unsafe { place.cast::<[u64; 4]>().write([first, second, third, fourth]) };
     }
 
+    /// It with so many bytes of data in one segment.
+    #[inline(always)]
+    pub(crate) const fn with_length(self, length: u32) -> Self {
+        // Data that fits a buffer has a length of 16 bits.
+        Self { data_length: length as u16, packet_length: length, ..self }
+    }
+
     /// The first eight bytes, which hold all lengths, for a packet of one segment with `length` bytes of data. Written
     /// over a clean header in one store: a struct with two fields changed is written field by field, eleven stores
     /// of which the processor does about one a cycle.

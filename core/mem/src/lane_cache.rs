@@ -451,11 +451,19 @@ impl Cache {
             // No branch in the loop: of a plain packet the difference is the index, and a bit above it in any other
             // shows in `differences`; then nothing was committed.
             let (mut differences, single) = (0, self.single);
-            for (cell, packet) in target.iter_mut().zip(&packets[freed..freed + chunk]) {
+            let mut free = |(cell, packet): (&mut u32, &Packet)| {
                 let difference = packet.identity().bits() ^ single;
                 *cell = difference as u32;
                 differences |= difference;
-            }
+            };
+            // Four in each turn: what counts the turns is half the work else.
+            let (fours, rest) = packets[freed..freed + chunk].as_chunks::<4>();
+            let (four_cells, cells) = target.as_chunks_mut::<4>();
+            four_cells
+                .iter_mut()
+                .zip(fours)
+                .for_each(|(cells, four)| cells.iter_mut().zip(four).for_each(&mut free));
+            cells.iter_mut().zip(rest).for_each(free);
             if differences & Identity::POOL_MASK != 0 {
                 let is_single = |packet: &&Packet| self.is_single(packet);
                 let plain = packets[freed..].iter().take(chunk).take_while(is_single).count();

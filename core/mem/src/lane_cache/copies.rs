@@ -7,7 +7,7 @@ use crate::header::{FIRST_WORD_PER_BYTE, PacketState};
 use crate::packet::{LINE_BYTES, Line, Packet};
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::_mm256_store_si256;
+use std::arch::x86_64::{__m256i, _mm256_load_si256, _mm256_store_si256, _mm256_storeu_si256};
 use warmlane_sys::prefetch::prefetch_read_at;
 
 /// How many lines of stored frames behind the frame in hand are fetched into the cache.
@@ -78,9 +78,7 @@ impl Cache {
             // SAFETY: `wide` says that this processor has what the function is compiled for.
             return unsafe { self.take_copies_wide::<ALL_FIT>(burst, frames, cursor, wanted) };
         }
-        let clean = self.clean;
-        // SAFETY: the function's own condition.
-        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe { header.write(clean) })
+        self.take_copies_by::<Plain, ALL_FIT>(burst, frames, cursor, wanted)
     }
 
     /// The same, compiled for registers of 32 bytes: a line is two stores and not four, a header one and not two.
@@ -93,28 +91,22 @@ impl Cache {
         cursor: &mut Cursor,
         wanted: usize,
     ) -> Copied {
-        let clean = self.clean.in_register();
-        // SAFETY: the function's own condition; a `PacketState` has the size and the alignment of a register.
-        self.take_copies_by::<ALL_FIT>(burst, frames, cursor, wanted, |header| unsafe {
-            _mm256_store_si256(header.cast(), clean);
-        })
+        self.take_copies_by::<Wide, ALL_FIT>(burst, frames, cursor, wanted)
     }
 
-    /// `reset` writes a clean header's first half to where it is told, which is in a buffer that this lane owns. `ALL_FIT`: no
-    /// frame is longer than a buffer.
+    /// `ALL_FIT`: no frame is longer than a buffer.
     #[inline(always)]
-    fn take_copies_by<const ALL_FIT: bool>(
+    fn take_copies_by<R: Registers, const ALL_FIT: bool>(
         &mut self,
         burst: &mut Burst,
         frames: &Frames,
         cursor: &mut Cursor,
         wanted: usize,
-        reset: impl Fn(*mut PacketState),
     ) -> Copied {
         let data_lines = self.data_size / LINE_BYTES;
         let (stored, entries) = (frames.lines.as_slice(), frames.entries.as_slice());
-        let (data_offset, empty) = (usize::from(self.clean.data_offset), self.clean.first_word(0));
-        let fill = Fill::<_, ALL_FIT> { stored, data_lines, data_offset, empty, reset };
+        let fill = Fill::<R, ALL_FIT>::new(stored, data_lines, &self.clean);
+        let each_has_one_line = frames.each_has_one_line();
         let mut copied = Copied::default();
         while copied.packets < wanted {
             let packets = self.take_chunk(burst, wanted - copied.packets);
@@ -124,24 +116,31 @@ impl Cache {
             copied.packets += packets.len();
             // One frame over and over, as generators send: it is not looked up for each packet.
             if let [entry] = entries {
-                for packet in &*packets {
-                    // SAFETY: the packet was just taken, so this lane owns the buffer; the entry is of these frames.
-                    unsafe { fill.packet(packet, *entry) };
-                }
+                // SAFETY: the packets were just taken, so this lane owns their buffers; the entry is of these frames.
+                unsafe { fill.all(packets, *entry) };
                 copied.bytes += u64::from(entry.length) * packets.len() as u64;
                 continue;
             }
             let mut rest = &*packets;
             while !rest.is_empty() {
                 // As many as there are frames up to the last.
-                let run = &entries[cursor.next()..];
+                let next = cursor.next();
+                let run = &entries[next..];
                 let (now, later) = rest.split_at(run.len().min(rest.len()));
-                for (packet, entry) in now.iter().zip(run) {
-                    // The set is usually larger than the private caches.
-                    prefetch_read_at(stored.as_ptr().wrapping_add(entry.lines().end + LINES_AHEAD).cast());
-                    copied.bytes += u64::from(entry.length);
-                    // SAFETY: as above.
-                    unsafe { fill.packet(packet, *entry) };
+                if ALL_FIT && each_has_one_line {
+                    for ((packet, entry), line) in now.iter().zip(run).zip(&stored[next..]) {
+                        fetch_behind(line);
+                        copied.bytes += u64::from(entry.length);
+                        // SAFETY: as above; the buffer has space for the longest frame, and a line is no more than that in whole lines.
+                        unsafe { fill.line(packet, entry.length, line) };
+                    }
+                } else {
+                    for (packet, entry) in now.iter().zip(run) {
+                        fetch_behind(stored.as_ptr().wrapping_add(entry.lines().end));
+                        copied.bytes += u64::from(entry.length);
+                        // SAFETY: as above.
+                        unsafe { fill.packet(packet, *entry) };
+                    }
                 }
                 cursor.advance_by(now.len(), entries.len());
                 rest = later;
@@ -152,54 +151,212 @@ impl Cache {
     }
 }
 
+/// Fetches stored frames that come later: the set is usually larger than the private caches.
+#[inline(always)]
+fn fetch_behind(line: *const Line) {
+    prefetch_read_at(line.wrapping_add(LINES_AHEAD).cast());
+}
+
 /// Fills buffers of one pool with stored frames. `ALL_FIT`: none is longer than a buffer.
-struct Fill<'a, R, const ALL_FIT: bool> {
+struct Fill<'a, R: Registers, const ALL_FIT: bool> {
     stored: &'a [Line],
     data_lines: usize,
     data_offset: usize,
-    /// The first word of a clean header without data.
+    clean: PacketState,
+    /// `clean`, whose first word is without data.
+    half: R::Half,
     empty: u64,
-    /// Writes a clean header's first half.
-    reset: R,
 }
 
-impl<R: Fn(*mut PacketState), const ALL_FIT: bool> Fill<'_, R, ALL_FIT> {
-    /// Writes the header, and the frame behind it; one that doesn't fit leaves the packet empty.
+impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
+    #[inline(always)]
+    fn new(stored: &'a [Line], data_lines: usize, clean: &PacketState) -> Self {
+        let (data_offset, empty) = (usize::from(clean.data_offset), clean.first_word(0));
+        Self { stored, data_lines, data_offset, clean: *clean, half: R::half(clean), empty }
+    }
+
+    /// The lines of a frame, and how long it is; none of what doesn't fit, which leaves packets empty.
+    ///
+    /// # Safety
+    /// The entry is one of the frames'.
+    #[inline(always)]
+    unsafe fn frame(&self, entry: Entry) -> (&'a [Line], u32) {
+        // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
+        let lines = unsafe { self.stored.get_unchecked(entry.lines()) };
+        if ALL_FIT || lines.len() <= self.data_lines { (lines, entry.length) } else { (&[], 0) }
+    }
+
+    /// Writes the header, and the frame behind it.
     ///
     /// # Safety
     /// The packet is of that pool, nobody else touches its buffer, and the entry is one of the frames'.
     #[inline(always)]
     unsafe fn packet(&self, packet: &Packet, entry: Entry) {
-        // SAFETY: entries are made by `Frames::push` alone, for lines that it appended just before.
-        let lines = unsafe { self.stored.get_unchecked(entry.lines()) };
-        let fits = ALL_FIT || lines.len() <= self.data_lines;
-        let length = if fits { entry.length } else { 0 };
         // SAFETY: the caller's condition; at most data_lines lines are written behind the headroom, which end inside the buffer.
         unsafe {
-            let header = packet.as_header().as_ptr();
-            (self.reset)(header.cast());
-            header.cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
-            if fits {
-                copy_lines(header.cast::<u8>().add(self.data_offset), lines);
+            let (lines, length) = self.frame(entry);
+            // Nearly all frames of the rates that matter have one line.
+            if let [line] = lines {
+                self.line(packet, length, line);
+            } else {
+                self.header(packet, length);
+                self.copy(packet, lines);
             }
+        }
+    }
+
+    /// The same for a frame of one line.
+    ///
+    /// # Safety
+    /// As for `packet`, and the buffer has space for a line.
+    #[inline(always)]
+    unsafe fn line(&self, packet: &Packet, length: u32, line: &Line) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            self.header(packet, length);
+            R::write_line(R::line(line), packet.as_header().as_ptr().byte_add(self.data_offset).cast());
+        }
+    }
+
+    /// The same for many packets, which get the same frame.
+    ///
+    /// # Safety
+    /// As for `packet`.
+    #[inline(always)]
+    unsafe fn all(&self, packets: &[Packet], entry: Entry) {
+        // SAFETY: the caller's condition.
+        let (lines, length) = unsafe { self.frame(entry) };
+        let half = R::half(&self.clean.with_length(length));
+        if let [line] = lines {
+            let line = R::line(line);
+            for header in packets.iter().map(|packet| packet.as_header().as_ptr()) {
+                // SAFETY: as in `packet`.
+                unsafe {
+                    R::write_half(half, header.cast());
+                    R::write_line(line, header.byte_add(self.data_offset).cast());
+                }
+            }
+        } else {
+            for packet in packets {
+                // SAFETY: as in `packet`.
+                unsafe {
+                    R::write_half(half, packet.as_header().as_ptr().cast());
+                    self.copy(packet, lines);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `packet`.
+    #[inline(always)]
+    unsafe fn header(&self, packet: &Packet, length: u32) {
+        let header = packet.as_header().as_ptr();
+        // SAFETY: the caller's condition.
+        unsafe {
+            R::write_half(self.half, header.cast());
+            header.cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
+        }
+    }
+
+    /// Copies `lines` to where data starts.
+    ///
+    /// # Safety
+    /// As for `packet`, and the buffer has space for them.
+    #[inline(always)]
+    unsafe fn copy(&self, packet: &Packet, lines: &[Line]) {
+        for (number, line) in lines.iter().enumerate() {
+            let offset = self.data_offset + number * LINE_BYTES;
+            // SAFETY: the caller's condition.
+            unsafe { R::write_line(R::line(line), packet.as_header().as_ptr().byte_add(offset).cast()) };
         }
     }
 }
 
-/// Copies `lines` to `target`, which may stand at any address.
-///
-/// # Safety
-/// There is space for them, and nobody else touches it meanwhile.
-#[inline(always)]
-unsafe fn copy_lines(target: *mut u8, lines: &[Line]) {
-    // Nearly all frames of the rates that matter have one line.
-    if let [line] = lines {
-        // SAFETY: passed on to the caller.
-        unsafe { target.cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
-        return;
+/// Registers by which lines and the halves of headers that are reset are written. What doesn't change from packet to packet stays there.
+trait Registers {
+    type Half: Copy;
+    type Line: Copy;
+
+    fn half(state: &PacketState) -> Self::Half;
+
+    fn line(line: &Line) -> Self::Line;
+
+    /// # Safety
+    /// A `PacketState` can be written there.
+    unsafe fn write_half(half: Self::Half, place: *mut PacketState);
+
+    /// Writes a line to any address.
+    ///
+    /// # Safety
+    /// There is space for it, and nobody else touches it meanwhile.
+    unsafe fn write_line(line: Self::Line, place: *mut [u8; LINE_BYTES]);
+}
+
+/// Those that all processors have.
+struct Plain;
+
+impl Registers for Plain {
+    type Half = PacketState;
+    type Line = [u8; LINE_BYTES];
+
+    #[inline(always)]
+    fn half(state: &PacketState) -> PacketState {
+        *state
     }
-    for (number, line) in lines.iter().enumerate() {
-        // SAFETY: passed on to the caller.
-        unsafe { target.add(number * LINE_BYTES).cast::<[u8; LINE_BYTES]>().write_unaligned(line.0) };
+
+    #[inline(always)]
+    fn line(line: &Line) -> [u8; LINE_BYTES] {
+        line.0
+    }
+
+    #[inline(always)]
+    unsafe fn write_half(half: PacketState, place: *mut PacketState) {
+        // SAFETY: the caller's condition.
+        unsafe { place.write(half) };
+    }
+
+    #[inline(always)]
+    unsafe fn write_line(line: [u8; LINE_BYTES], place: *mut [u8; LINE_BYTES]) {
+        // SAFETY: the caller's condition.
+        unsafe { place.write_unaligned(line) };
+    }
+}
+
+/// Those of 32 bytes; only [`Cache::take_copies_wide`] uses it.
+#[cfg(target_arch = "x86_64")]
+struct Wide;
+
+#[cfg(target_arch = "x86_64")]
+impl Registers for Wide {
+    type Half = __m256i;
+    type Line = [__m256i; 2];
+
+    #[inline(always)]
+    fn half(state: &PacketState) -> __m256i {
+        // SAFETY: who uses this has AVX2.
+        unsafe { state.in_register() }
+    }
+
+    #[inline(always)]
+    fn line(line: &Line) -> [__m256i; 2] {
+        let halves = std::ptr::from_ref(line).cast::<__m256i>();
+        // SAFETY: a line is two registers, and aligned to its size; who uses this has AVX2.
+        unsafe { [_mm256_load_si256(halves), _mm256_load_si256(halves.add(1))] }
+    }
+
+    #[inline(always)]
+    unsafe fn write_half(half: __m256i, place: *mut PacketState) {
+        // SAFETY: a `PacketState` has the size and the alignment of a register; the caller's condition.
+        unsafe { _mm256_store_si256(place.cast(), half) };
+    }
+
+    #[inline(always)]
+    unsafe fn write_line([first, second]: [__m256i; 2], place: *mut [u8; LINE_BYTES]) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            _mm256_storeu_si256(place.cast(), first);
+            _mm256_storeu_si256(place.byte_add(LINE_BYTES / 2).cast(), second);
+        }
     }
 }

@@ -278,8 +278,14 @@ impl<F: Values, const N: usize> Groups<'_, F, N> {
             (*first, *second) = (words.0.to_be(), words.second(self.stamp.time).to_be());
         }
         *self.sequence += count as u64;
+        // Whoever made the plan has checked it; said here once, it is not looked at for each packet.
+        let length = self.shape.length as usize;
+        let fits = |offset: u32, bytes: usize| offset as usize + bytes <= length;
+        if !fits(self.field.offset, 4) || !self.checksums.iter().all(|checksum| fits(checksum.offset, 2)) {
+            return;
+        }
         for (place, packet) in packets.iter_mut().take(GROUP).enumerate() {
-            let data = packet.data_mut();
+            let Some(data) = packet.data_mut().get_mut(..length) else { continue };
             store(data, self.field.offset, values[place].to_ne_bytes());
             for (sums, checksum) in sums.iter().zip(&self.checksums) {
                 store(data, checksum.offset, sums[place].to_ne_bytes());
