@@ -21,6 +21,16 @@ pub struct Burst {
     packets: [MaybeUninit<Packet>; BURST_CAPACITY],
 }
 
+/// Bytes of data in all of `packets` together.
+#[inline]
+pub fn bytes_of(packets: &[Packet]) -> u64 {
+    // Four in each turn: what counts the turns is half the work else.
+    let (fours, rest) = packets.as_chunks();
+    let length = |packet: &Packet| packet.packet_length() as u64;
+    let bytes = fours.iter().map(|four: &[Packet; 4]| four.each_ref().map(length).iter().sum::<u64>());
+    bytes.sum::<u64>() + rest.iter().map(length).sum::<u64>()
+}
+
 impl Default for Burst {
     fn default() -> Self {
         Self::new()
@@ -60,11 +70,7 @@ impl Burst {
     /// Bytes of data in all packets together.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        // Four in each turn: what counts the turns is half the work else.
-        let (fours, rest) = self.as_chunks();
-        let length = |packet: &Packet| packet.packet_length() as u64;
-        let bytes = fours.iter().map(|four: &[Packet; 4]| four.each_ref().map(length).iter().sum::<u64>());
-        bytes.sum::<u64>() + rest.iter().map(length).sum::<u64>()
+        bytes_of(self)
     }
 
     /// Appends a packet.

@@ -64,7 +64,7 @@ mod register;
 mod shared;
 mod shared_packet;
 
-pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain};
+pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain, bytes_of};
 pub use chain::SegmentData;
 #[cfg(not(loom))]
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};

@@ -1,6 +1,6 @@
 //! The ends of a channel between lanes as queues, which bring and take the same buffers.
 
-use warmlane_mem::{Burst, PacketReceiver, PacketSender};
+use warmlane_mem::{Burst, PacketReceiver, PacketSender, bytes_of};
 
 use crate::queue::{QueueCounters, QueueCountersView, QueueStatus, ReceiveQueue, TransmitQueue};
 
@@ -19,9 +19,9 @@ impl ChannelReceive {
 
 impl ReceiveQueue for ChannelReceive {
     fn receive(&mut self, burst: &mut Burst) -> usize {
-        let before = burst.bytes();
+        let before = burst.len();
         let count = self.receiver.receive(burst);
-        self.counters.count(count as u64, burst.bytes() - before);
+        self.counters.count(count as u64, bytes_of(&burst[before..]));
         count
     }
 

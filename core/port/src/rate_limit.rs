@@ -1,7 +1,7 @@
 //! A receive queue that loses what exceeds a rate: a device of known capacity, to see whether a measurement finds it.
 
 use warmlane_counters::drop_reasons;
-use warmlane_mem::Burst;
+use warmlane_mem::{Burst, bytes_of};
 use warmlane_sys::clock::{self, Clock};
 
 use crate::queue::{QueueCounters, QueueCountersView, ReceiveQueue};
@@ -51,7 +51,7 @@ impl ReceiveQueue for Limited {
         // What came first passes.
         self.counters.drops().count_packets(LimitDrop::Rate, &burst[before + count..]);
         burst.truncate(before + count);
-        let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+        let bytes = bytes_of(&burst[before..]);
         self.counters.count(count as u64, bytes);
         count
     }

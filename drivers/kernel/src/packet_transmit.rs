@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::AddressFamily;
 use warmlane_driver_common::virtio_net::{HEADER_LENGTH, header_of};
 use warmlane_driver_common::{InterfaceName, interface_gone, system};
-use warmlane_mem::{BURST_CAPACITY, Burst, Packet};
+use warmlane_mem::{BURST_CAPACITY, Burst, Packet, bytes_of};
 use warmlane_port::{CountDropped as _, QueueCounters, TransmitOffloads, TransmitQueue, queue_report};
 
 use crate::drops::TransmitDrop;
@@ -78,7 +78,7 @@ impl TransmitQueue for PacketTransmit {
             match self.messages.send(&self.socket, burst) {
                 Ok(sent) => {
                     packets += sent as u64;
-                    bytes += burst[..sent].iter().map(|packet| packet.packet_length() as u64).sum::<u64>();
+                    bytes += bytes_of(&burst[..sent]);
                     burst.free_front(sent);
                 }
                 // The error is that of the first packet: the kernel tells of no other (sendmmsg(2)).

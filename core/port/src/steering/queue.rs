@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use warmlane_counters::{Entry, Source, counters, drop_reasons};
-use warmlane_mem::{BURST_CAPACITY, Burst, PacketReceiver, PacketSender};
+use warmlane_mem::{BURST_CAPACITY, Burst, PacketReceiver, PacketSender, bytes_of};
 use warmlane_wire::Flow;
 
 use super::classifier::{Classifier, GROUP, NO_RULE};
@@ -294,10 +294,10 @@ impl FromOther {
 impl ReceiveQueue for FromOther {
     fn receive(&mut self, burst: &mut Burst) -> usize {
         let Some(receiver) = &mut self.receiver else { return 0 };
-        let before = burst.bytes();
+        let before = burst.len();
         let count = receiver.receive(burst);
         if count > 0 {
-            self.counters.count(count as u64, burst.bytes() - before);
+            self.counters.count(count as u64, bytes_of(&burst[before..]));
         }
         count
     }

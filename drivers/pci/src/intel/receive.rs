@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use warmlane_counters::Source;
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
-use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span};
+use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span, bytes_of};
 use warmlane_port::{QueueCounters, ReceiveQueue, queue_report};
 use warmlane_sys::prefetch::{prefetch_read_at, prefetch_write_at};
 use warmlane_sys::simd::{self, Level};
@@ -438,7 +438,7 @@ impl<Q: Queue> ReceiveQueue for CardReceive<Q> {
         drop(place);
         let received = burst.len() - before;
         if received > 0 {
-            let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+            let bytes = bytes_of(&burst[before..]);
             self.intake.counters.count(received as u64, bytes);
         }
         received

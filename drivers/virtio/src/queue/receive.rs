@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::virtio_net::{self, HASH_REPORT_LENGTH, HEADER_LENGTH, NOTHING_LEFT};
 use warmlane_driver_common::{Gather, Ungathered};
-use warmlane_mem::{Burst, Packet, Region, Span};
+use warmlane_mem::{Burst, Packet, Region, Span, bytes_of};
 use warmlane_port::{CountDropped as _, QueueCounters, ReceiveQueue, TransmitOffloads, queue_report};
 use warmlane_sys::prefetch::prefetch_read_at;
 use warmlane_sys::vector::{self, Vector, Work};
@@ -456,7 +456,7 @@ impl ReceiveQueue for RingReceive {
         let received = burst.len() - before;
         if received > 0 {
             self.intake.counters.packets().add(received as u64);
-            let bytes = burst[before..].iter().map(|packet| packet.packet_length() as u64).sum();
+            let bytes = bytes_of(&burst[before..]);
             self.intake.counters.bytes().add(bytes);
         }
         received

@@ -279,18 +279,22 @@ impl<F: Values, const N: usize> Groups<'_, F, N> {
         }
         *self.sequence += count as u64;
         // Whoever made the plan has checked it; said here once, it is not looked at for each packet.
-        let length = self.shape.length as usize;
+        let (length, field) = (self.shape.length as usize, self.field.offset);
+        let offsets = self.checksums.each_ref().map(|checksum| checksum.offset);
         let fits = |offset: u32, bytes: usize| offset as usize + bytes <= length;
-        if !fits(self.field.offset, 4) || !self.checksums.iter().all(|checksum| fits(checksum.offset, 2)) {
+        if !fits(field, 4) || !offsets.iter().all(|&offset| fits(offset, 2)) || !fits(0, signature::LENGTH) {
             return;
         }
-        for (place, packet) in packets.iter_mut().take(GROUP).enumerate() {
+        let signatures = first.iter().zip(&second);
+        for (place, ((packet, value), (first, second))) in
+            packets.iter_mut().zip(&values).zip(signatures).enumerate()
+        {
             let Some(data) = packet.data_mut().get_mut(..length) else { continue };
-            store(data, self.field.offset, values[place].to_ne_bytes());
-            for (sums, checksum) in sums.iter().zip(&self.checksums) {
-                store(data, checksum.offset, sums[place].to_ne_bytes());
+            store(data, field, value.to_ne_bytes());
+            for (sums, offset) in sums.iter().zip(offsets) {
+                store(data, offset, sums[place % GROUP].to_ne_bytes());
             }
-            sign(data, first[place], second[place]);
+            sign(data, *first, *second);
         }
     }
 }
