@@ -91,6 +91,37 @@ fn copies_stay_inside_their_buffers() {
     }
 }
 
+/// One frame over and over, frames of a line each, and others are written in different ways.
+#[test]
+fn copies_are_of_the_frames_in_their_order() {
+    let pool = Pool::new(&config(PoolKind::Depot, 64)).expect("plain pages");
+    let _lane = pool.attach().expect("first attachment");
+    for lengths in [&[60][..], &[64], &[300], &[60, 64, 1], &[60, 0, 64], &[60, 300, 64, 0, 65], &[0, 128]] {
+        let mut frames = Frames::new();
+        let mut wanted = Vec::new();
+        for (number, &length) in lengths.iter().enumerate() {
+            let frame: Vec<u8> = (0..length).map(|place| (place ^ (number * 31)) as u8).collect();
+            frames.push(&frame).expect("few frames");
+            wanted.push(frame);
+        }
+        let mut cursor = Cursor::default();
+        let mut wanted = wanted.iter().cycle();
+        for count in [1, 7, 64, 33] {
+            let mut burst = Burst::new();
+            // Something else is in the buffers, and known of them.
+            assert!(pool.take_bulk(&mut burst, count));
+            burst.iter_mut().for_each(|packet| packet.fill(&[0xee; 500]).expect("fits"));
+            burst.clear();
+            let copied = pool.take_copies(&mut burst, &frames, &mut cursor, count);
+            assert_eq!((copied.packets, copied.bytes), (count, burst.bytes()), "{lengths:?}");
+            for packet in &burst[..] {
+                let frame = wanted.next().expect("it goes round");
+                assert_eq!((packet.data(), packet.packet_length()), (&frame[..], frame.len()), "{lengths:?}");
+            }
+        }
+    }
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "Miri grants any amount of memory, and takes minutes to plan for caches")]
 fn bad_wishes_get_clear_errors() {
