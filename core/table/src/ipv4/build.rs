@@ -91,8 +91,12 @@ impl Division {
 }
 
 /// The numbers of the bits that are set
-fn bits(units: u32) -> impl Iterator<Item = usize> {
-    (0..UNITS).filter(move |unit| units & 1 << unit != 0)
+fn bits(mut units: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let unit = units.trailing_zeros() as usize;
+        units &= units.wrapping_sub(1);
+        (unit < UNITS).then_some(unit)
+    })
 }
 
 /// The addresses of a /24, less the first of the /19
@@ -115,8 +119,14 @@ impl Units {
 
     /// The units at which the next hop changes. One with a block always counts, so that each has its own.
     fn bitmap(&self) -> u32 {
-        let changes = |unit: &usize| self.hops[*unit] != self.hops[unit - 1] || self.hops[*unit] == DIVIDED;
-        (1..UNITS).filter(changes).fold(0, |bitmap, unit| bitmap | 1 << unit)
+        // Without branches, so that vectors do it.
+        let changes = (1..UNITS).map(|unit| u32::from(self.hops[unit] != self.hops[unit - 1]) << unit);
+        changes.fold(self.divided() & !1, |bitmap, change| bitmap | change)
+    }
+
+    /// Those that have a block
+    fn divided(&self) -> u32 {
+        (0..UNITS).fold(0, |divided, unit| divided | u32::from(self.hops[unit] == DIVIDED) << unit)
     }
 
     /// Whether they all have one next hop, and this bitmap of theirs says so
@@ -126,13 +136,12 @@ impl Units {
 
     /// The next hops in the run of this bitmap, which has all units of their own
     fn run(&self, bitmap: u32) -> impl Iterator<Item = u16> + '_ {
-        let starts = move |unit: &usize| (bitmap | 1) & 1 << unit != 0;
-        (0..UNITS).filter(starts).map(|unit| self.hops[unit])
+        bits(bitmap | 1).map(|unit| self.hops[unit])
     }
 
     /// The blocks whose numbers follow in the run
     fn run_blocks(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..UNITS).filter(|unit| self.hops[*unit] == DIVIDED).map(|unit| self.blocks[unit])
+        bits(self.divided()).map(|unit| self.blocks[unit])
     }
 }
 
@@ -210,6 +219,10 @@ impl Ipv4Table {
         touched: Touched,
         changes: &mut Vec<Change>,
     ) -> Result<(), NoSpace> {
+        if self.routes.count_inside(slot) == 0 {
+            self.replace_word(slot, single(self.routes.around(slot)), changes);
+            return Ok(());
+        }
         let units = touched.units;
         let (division, before, mut now);
         if units == ALL_UNITS || self.routes.count_inside(slot) <= FEW_ROUTES {
@@ -299,27 +312,27 @@ impl Ipv4Table {
     /// Sees to it that the word in `slot` leads to these units
     fn refresh_word(&mut self, slot: usize, units: &Units, changes: &mut Vec<Change>) -> Result<(), NoSpace> {
         let before = self.word_at(slot);
-        if self.write_in_place(before, units, changes) {
-            return Ok(());
-        }
-        let word = self.word(units)?;
-        if word != before {
-            self.publish(slot, word);
-            changes.push(Change::Word { slot: slot as u32, before });
+        if !(has_run(before) && self.write_in_place(before, units, changes)) {
+            let word = self.word(units)?;
+            self.replace_word(slot, word, changes);
         }
         Ok(())
     }
 
-    /// Writes the hops that differ into the run of a word, if these units can be told by its bitmap. Lookups then wait for one line
+    fn replace_word(&self, slot: usize, word: u64, changes: &mut Vec<Change>) {
+        let before = self.word_at(slot);
+        if word != before {
+            self.publish(slot, word);
+            changes.push(Change::Word { slot: slot as u32, before });
+        }
+    }
+
+    /// Writes the hops that differ into the run of a word that has one, if these units can be told by its bitmap. Lookups then wait for one line
     /// that was written, rather than for the word's and for that of a run in another place.
     fn write_in_place(&self, word: u64, units: &Units, changes: &mut Vec<Change>) -> bool {
         let (present, needed) = (word as u32, units.bitmap());
         let spare = (present & !needed).count_ones();
-        if !has_run(word)
-            || needed & !present != 0
-            || units.is_single(needed)
-            || spare > SPARE_HOPS.max(needed.count_ones())
-        {
+        if needed & !present != 0 || units.is_single(needed) || spare > SPARE_HOPS.max(needed.count_ones()) {
             return false;
         }
         // Each change of a hop is seen by itself, so blocks stay what and where they are; and a run its width.
@@ -350,7 +363,7 @@ impl Ipv4Table {
         }
         let is_wide = units.run(bitmap).any(|hop| hops::narrow(hop).is_none());
         let count = bitmap.count_ones() + 1;
-        let pairs = run_pairs(is_wide, count, units.run_blocks().count());
+        let pairs = run_pairs(is_wide, count, units.divided().count_ones() as usize);
         let base = HopIndex::in_run(self.hops.take(pairs)?, is_wide);
         for (hop, rank) in units.run(bitmap).zip(0..) {
             self.publish_hop(base.after(rank), hop);

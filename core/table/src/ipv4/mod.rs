@@ -85,7 +85,7 @@ impl Ipv4Table {
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
     ) -> Result<Self, TableError> {
         let routes = Routes::from_routes(routes)?;
-        if let Some((prefix, _)) = routes.iter().find(|(_, hop)| hop.is_none()) {
+        if let Some(prefix) = routes.without_hop() {
             return Err(TableError::NoNextHop { prefix: u32::either(prefix) });
         }
         let (words, hops) = build::arenas()?;

@@ -303,6 +303,13 @@ impl Routes {
             + self.long.memory_bytes()
     }
 
+    /// The first that has no next hop, of long ones before short ones
+    pub(super) fn without_hop(&self) -> Option<Ipv4Prefix> {
+        let of_list = |slot| self.inside(slot).find(|route| route.hop().is_none()).map(|it| it.prefix(slot));
+        let long = (0..ROOT_WORDS).find_map(of_list);
+        long.or_else(|| self.short.iter().find(|(_, hop)| hop.is_none()).map(|(prefix, _)| prefix))
+    }
+
     /// Sorted by address, then length
     pub(super) fn iter(&self) -> impl Iterator<Item = (Ipv4Prefix, NextHopId)> + '_ {
         let mut short = self.short.iter().peekable();

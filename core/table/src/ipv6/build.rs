@@ -76,11 +76,23 @@ impl Ipv6Table {
             return self.fan(&entries, common);
         }
         let first = self.take_field(stride, inside.len())?;
-        let mut rest = inside;
-        for index in 0..1 << stride {
+        let (mut rest, count) = (inside, 1 << stride);
+        let slot_of = |index| first as usize * LINKS + index;
+        let mut index = 0;
+        while index < count {
             let part = part_of(area, index, area.length() + stride);
-            let link = self.build(next_within(&mut rest, part), part)?;
-            link.store(self.slot(first as usize * LINKS + index));
+            let inside = next_within(&mut rest, part);
+            let start = |next: &Stretch<u128>| rest_of(next.first, area) >> (u128::BITS - u32::from(stride));
+            // One stretch is often all there is of many links in a row.
+            let end = match inside {
+                [_] => rest.get(1).map_or(count, |next| start(next) as usize),
+                _ => index + 1,
+            };
+            let link = self.build(inside, part)?;
+            for slot in &self.lines.memory().as_flattened()[slot_of(index)..slot_of(end)] {
+                link.store(slot);
+            }
+            index = end;
         }
         Ok(Link::field(first, stride))
     }
