@@ -11,13 +11,17 @@ use warmlane::control::{self, Client, Found, State};
 /// List the running instances that can be asked.
 ///
 /// Those of this user: their control sockets are in /run/warmlane for root, in $XDG_RUNTIME_DIR/warmlane for others, or in
-/// /tmp/warmlane-NUMBER for users without that directory. A `dead` one was left behind by an instance that was killed; the next one of that name replaces it.
+/// /tmp/warmlane-NUMBER for users without that directory. A `dead` one was left behind by an instance that was killed; the next one of that name replaces it, and
+/// `--prune` removes it.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// Print a JSON list.
     #[arg(long)]
     json: bool,
+    /// Remove the sockets of dead ones first, and say which.
+    #[arg(long)]
+    prune: bool,
     /// Look for control sockets here.
     #[arg(long, value_name = "PATH")]
     directory: Option<PathBuf>,
@@ -33,8 +37,25 @@ Examples:
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let directory = arguments.directory.clone().unwrap_or_else(control::directory);
-    let found = find(&directory)?;
+    let mut found = find(&directory)?;
+    if arguments.prune {
+        prune(&mut found)?;
+    }
     messages::print_list(&found, arguments.json, as_json, text)
+}
+
+/// Removes the sockets of dead instances, and takes those off the list.
+fn prune(found: &mut Vec<Found>) -> anyhow::Result<()> {
+    for one in std::mem::take(found) {
+        let removed =
+            one.remove_dead().with_context(|| format!("{} can't be removed", one.path.display()))?;
+        if removed {
+            messages::note(format_args!("removed {}, which a killed instance had left", one.path.display()));
+        } else {
+            found.push(one);
+        }
+    }
+    Ok(())
 }
 
 fn find(directory: &Path) -> anyhow::Result<Vec<Found>> {

@@ -46,6 +46,11 @@ fn instances_are_found_and_the_dead_among_them() {
     let text = text.expect_success("ls").to_owned();
     assert!(text.contains(&west.process.id().to_string()) && text.contains("dead"), "{text}");
     assert_refused(&ask(&east.socket, &[]), &["nobody answers", "refused"]);
+    let pruned = Process::run(Command::new(warmlane()).args(["ls", "--prune", "--directory", here]), SHORT);
+    let left = pruned.expect_success("ls --prune");
+    assert!(left.contains("west") && !left.contains("east"), "{left}");
+    assert!(pruned.errors.contains("note: removed ") && pruned.errors.contains("east"), "{}", pruned.errors);
+    assert!(!east.socket.exists() && west.socket.exists());
 
     // One of the same name takes its place; one that would take a living one's doesn't start.
     std::fs::remove_file(&east.port).expect("it was left behind, too");

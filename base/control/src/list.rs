@@ -20,6 +20,21 @@ pub struct Found {
     pub state: State,
 }
 
+impl Found {
+    /// Takes away the socket of an instance that was killed. `false` if it isn't dead, or another instance has come there meanwhile.
+    ///
+    /// # Errors
+    /// The file can't be removed.
+    pub fn remove_dead(&self) -> io::Result<bool> {
+        match state(&self.path) {
+            Some(State::Dead) if matches!(self.state, State::Dead) => {
+                std::fs::remove_file(&self.path).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
 /// Who answers at a control socket.
 #[derive(Debug)]
 pub enum State {
