@@ -20,8 +20,8 @@ pub use help::help;
 pub use registry::DriverSettings;
 pub use replay::{ReplayDriver, ReplayOptions};
 pub use settings::PortSettings;
-pub use warmlane_driver_common::peer::Connections;
 pub use warmlane_driver_common::{AddressFollower, Direction, Driver, DriverHelp, Files, OptionHelp};
+pub use warmlane_driver_common::{PortEvents, Weight};
 
 /// Why a text is no port's.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -84,8 +84,8 @@ impl<'a> Opener<'a> {
         self.open_for(port, mtu, Direction::Both)
     }
 
-    /// The connections of the ports that were opened since the last time.
-    pub fn take_connections(&mut self) -> Connections {
+    /// What happens to the ports that were opened since the last time.
+    pub fn take_events(&mut self) -> PortEvents {
         self.environment.shared.take().unwrap_or_default()
     }
 

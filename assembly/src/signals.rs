@@ -8,15 +8,17 @@ use std::time::Duration;
 use rustix::thread::{Timespec, nanosleep};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-/// Signals that have arrived: SIGINT and SIGTERM ask for the end, SIGUSR1 for a report, SIGHUP, where that is wanted, for the
-/// configuration to be read again. A second SIGINT or SIGTERM ends the process at once.
+/// Signals that have arrived: SIGINT and SIGTERM ask for the end, SIGUSR1 for a report, SIGHUP for the configuration to be read again where that is wanted, and else
+/// for the end, unless it was ignored from the start (`nohup`). A second SIGINT or SIGTERM ends the process at once.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
     stop: Arc<AtomicBool>,
     /// The next SIGINT or SIGTERM ends the process.
     ends_at_once: Arc<AtomicBool>,
     report: Arc<AtomicBool>,
-    reload: Arc<AtomicBool>,
+    hang_up: Arc<AtomicBool>,
+    /// SIGHUP asks for the configuration.
+    reloads: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -32,15 +34,27 @@ impl Signals {
             signal_hook::flag::register(signal, Arc::clone(&signals.ends_at_once))?;
         }
         signal_hook::flag::register(SIGUSR1, Arc::clone(&signals.report))?;
+        if !is_ignored(SIGHUP) {
+            signals.catch_hang_up()?;
+        }
         Ok(signals)
     }
 
-    /// From now on SIGHUP doesn't end the process, but asks for the configuration to be read again.
+    fn catch_hang_up(&self) -> io::Result<()> {
+        signal_hook::flag::register_conditional_shutdown(SIGHUP, 1, Arc::clone(&self.ends_at_once))?;
+        signal_hook::flag::register(SIGHUP, Arc::clone(&self.hang_up)).map(|_| ())
+    }
+
+    /// From now on SIGHUP doesn't ask for the end, but for the configuration to be read again.
     ///
     /// # Errors
     /// What the system says.
     pub fn catch_reload(&self) -> io::Result<()> {
-        signal_hook::flag::register(SIGHUP, Arc::clone(&self.reload)).map(|_| ())
+        if is_ignored(SIGHUP) {
+            self.catch_hang_up()?;
+        }
+        self.reloads.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Does something that may wait for somebody else, such as to open a port whose peer isn't there yet. Meanwhile the first SIGINT or SIGTERM ends
@@ -62,6 +76,7 @@ impl Signals {
     /// Whether the process was asked to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+            || self.hang_up.load(Ordering::Relaxed) && !self.reloads.load(Ordering::Relaxed)
     }
 
     /// Whether a report was asked for since the last time.
@@ -71,6 +86,14 @@ impl Signals {
 
     /// Whether reading the configuration again was asked for since the last time.
     pub fn take_reload(&self) -> bool {
-        self.reload.swap(false, Ordering::Relaxed)
+        self.reloads.load(Ordering::Relaxed) && self.hang_up.swap(false, Ordering::Relaxed)
     }
+}
+
+/// Whether this process ignores a signal, as far as the kernel says that (proc(5)).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }

@@ -7,7 +7,7 @@ use crate::machine::MachineFlags;
 use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::ports::{
-    AddressFollower, Connections, DriverSettings, Opener, PortSettings, check_captures,
+    AddressFollower, DriverSettings, Opener, PortEvents, PortSettings, check_captures,
 };
 use warmlane::assembly::{Assembly, LaneSettings, Signals, offloads};
 use warmlane::functions::forward::control::Config;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let socket = arguments.control.open("forward")?;
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let Opened { ports, mut follower, mut connections } =
+    let Opened { ports, mut follower, mut events } =
         signals.while_opening(|| open_ports(&config, drivers, &pool))?;
     let idle = arguments.idle.policy()?;
     if let Some(note) = arguments.idle.note() {
@@ -71,23 +71,26 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings =
         LaneSettings { lanes: config.lanes, cpus: Vec::new(), idle, machine: arguments.machine.settings()? };
     let assembly = Assembly::forward(config, pool, ports, &settings)?;
-    connections.register(assembly.registry());
+    events.register(assembly.registry());
     let _service = socket.serve_assembly(&assembly)?;
     run::print_notes(&assembly);
     run::print_warnings(&assembly);
-    run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
-        messages::tell_connections(&mut connections);
+    let ended = run::to_the_end_with(assembly, &arguments.run, &signals, |_, timeout| {
+        messages::tell_events(&mut events);
         signals.sleep(timeout);
         if let Some(Err(error)) = follower.as_mut().map(AddressFollower::follow) {
             messages::complain(format_args!("the kernel's addresses can't be followed: {error}"));
         }
-    })
+    });
+    messages::tell_events(&mut events);
+    ended
 }
 
 /// Prints who does what for packets, once ports are open and it is known.
 fn explain(config: &Config, drivers: Vec<DriverSettings>, as_json: bool) -> anyhow::Result<()> {
     let pool = Pool::new(&config.pool.pool_config("packets"))?;
-    let Opened { ports, .. } = open_ports(config, drivers, &pool)?;
+    let Opened { ports, mut events, .. } = open_ports(config, drivers, &pool)?;
+    messages::tell_events(&mut events);
     let explained = offloads(&ports, !config.overlays.is_empty());
     if as_json {
         messages::print(format_args!("{}\n", serde_json::to_string(&explained)?))?;
@@ -102,7 +105,7 @@ struct Opened {
     ports: Vec<Port>,
     /// Follows the kernel's addresses for them.
     follower: Option<AddressFollower>,
-    connections: Connections,
+    events: PortEvents,
 }
 
 /// Opens the ports that `config` describes.
@@ -118,6 +121,6 @@ fn open_ports(config: &Config, drivers: Vec<DriverSettings>, pool: &Pool) -> any
         Ok(if config.gro { port.merging() } else { port })
     };
     let ports = config.ports.iter().zip(&settings).map(open).collect::<anyhow::Result<_>>()?;
-    let connections = opener.take_connections();
-    Ok(Opened { ports, follower: opener.into_follower(), connections })
+    let events = opener.take_events();
+    Ok(Opened { ports, follower: opener.into_follower(), events })
 }

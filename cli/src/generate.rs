@@ -15,7 +15,7 @@ mod values;
 
 use crate::control_socket::{ControlSocket, ControlSocketFlags, Services};
 use warmlane::assembly::Signals;
-use warmlane::assembly::ports::Connections;
+use warmlane::assembly::ports::PortEvents;
 use warmlane::counters::Registry;
 use warmlane::functions::generator::Tester;
 use warmlane::mem::Pool;
@@ -79,12 +79,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn serve(
     socket: ControlSocket,
     tester: &Tester,
-    connections: &Connections,
+    events: &PortEvents,
     pool: &Pool,
 ) -> anyhow::Result<Services> {
     let registry = Registry::new();
     tester.register(&registry);
-    connections.register(&registry);
+    events.register(&registry);
     pool.register(&registry);
     socket.serve(&registry, tester.lanes(), pool)
 }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::panic::Location;
 
 use log::{Level, Record};
-use warmlane::assembly::ports::Connections;
+use warmlane::assembly::ports::{PortEvents, Weight};
 
 pub(crate) use sink::{Format, is_text, write_to};
 
@@ -24,9 +24,15 @@ pub(crate) fn note_of(interface: &str, sentence: impl Display) {
     say(Level::Info, Some(interface), &sentence);
 }
 
-/// What became of ports' connections.
-pub(crate) fn tell_connections(connections: &mut Connections) {
-    connections.tell_changes(|port, sentence| note_of(port, format_args!("port '{port}': {sentence}")));
+/// What happened to ports.
+pub(crate) fn tell_events(events: &mut PortEvents) {
+    events.tell(|port, weight, sentence| {
+        let level = match weight {
+            Weight::Note => Level::Info,
+            Weight::Warning => Level::Warn,
+        };
+        say(level, Some(port), &format_args!("port '{port}': {sentence}"));
+    });
 }
 
 /// A sentence that people should know: something is wrong.

@@ -138,6 +138,31 @@ fn a_warning_is_said_before_the_error_that_follows() {
     RouterLab::end(other);
 }
 
+/// Whoever hangs up has the forwarder end in order, as by SIGTERM, unless it was started by `nohup`.
+#[test]
+fn a_hang_up_is_an_end_in_order() {
+    let socket = tempfile::tempdir().expect("a temporary directory");
+    let port = format!("a=memif:{},role=server", socket.path().join("port.memif").display());
+    let arguments = ["forward", "--no-socket", "--json", "--port", &port];
+    let said = "can't connect to";
+    let client = format!("b=memif:{}", socket.path().join("nobody.memif").display());
+    let start = |command: &mut Command| {
+        let mut process = Process::spawn(command.args(arguments).args(["--port", &client]));
+        process.wait_for(said, SHORT);
+        process
+    };
+    let process = start(&mut Command::new(warmlane()));
+    process.signal("HUP");
+    let finished = process.finish(SHORT);
+    assert!(finished.expect_success("warmlane forward").contains("\"ports\""), "its report");
+    let process = start(Command::new("nohup").arg(warmlane()));
+    process.signal("HUP");
+    process.signal("USR1");
+    // It goes on, and can be ended as ever.
+    process.interrupt();
+    process.finish(SHORT).expect_success("warmlane forward by nohup");
+}
+
 /// Who is refused at a port, and why; who comes, and who goes.
 #[test]
 fn what_becomes_of_a_connection_is_said() {

@@ -534,7 +534,7 @@ fn cards_are_driven_without_an_iommu() {
         pair.take();
         pair.forward(TAKEN);
         for card in pair.kind.cards {
-            let warning = format!("WARNING: there is no IOMMU between PCI device {card}");
+            let warning = format!("there is no IOMMU between PCI device {card}");
             assert_eq!(lab.count_notes(&warning), 1, "{}", lab.tell("cat /notes"));
         }
         pair.check_forwarding(0);

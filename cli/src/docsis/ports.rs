@@ -3,6 +3,7 @@
 use super::group::GroupFlags;
 use crate::control_socket::ControlSocket;
 use crate::idle::IdleFlags;
+use crate::messages;
 use crate::run::{self, RunFlags};
 use warmlane::assembly::docsis::DownstreamEnd;
 use warmlane::assembly::ports::{Direction, DriverSettings, Opener, PortSettings, check_captures};
@@ -88,9 +89,13 @@ impl Ends {
         let mtu = Some(u32::from(group.tunnel.mtu));
         let from = signals.while_opening(|| opener.open_for(from, mtu, Direction::Receive))?;
         let to = signals.while_opening(|| opener.open_for(to, mtu, Direction::Transmit))?;
+        let mut events = opener.take_events();
         let assembly = Assembly::downstream(end, &group, pool, [from, to], self.idle.policy()?)?;
         let _service = socket.serve_assembly(&assembly)?;
         run::print_notes(&assembly);
-        run::to_the_end(assembly, &self.run, &signals)
+        run::to_the_end_with(assembly, &self.run, &signals, |_, timeout| {
+            messages::tell_events(&mut events);
+            signals.sleep(timeout);
+        })
     }
 }

@@ -6,7 +6,7 @@ use clap::ArgGroup;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use std::str::FromStr;
 use warmlane::assembly::ports::{
-    Connections, Direction, DriverSettings, Opener, ParsePortError, PortSettings, check_captures,
+    Direction, DriverSettings, Opener, ParsePortError, PortEvents, PortSettings, check_captures,
 };
 use warmlane::drivers::common::options;
 use warmlane::drivers::memory::ring_pair;
@@ -64,7 +64,7 @@ pub(super) struct Ports {
     pub(super) pool: Pool,
     pub(super) cpus: Vec<usize>,
     /// Those of the ports.
-    pub(super) connections: Connections,
+    pub(super) events: PortEvents,
 }
 
 /// What `--both` names.
@@ -168,8 +168,8 @@ pub(super) fn open(flags: &PortFlags, plan: &Plan) -> anyhow::Result<Ports> {
         None => Vec::new(),
     };
     let cpus = cpus(if receivers.is_empty() { 1 } else { 2 })?;
-    let connections = opener.take_connections();
-    Ok(Ports { transmit: sender.take_transmit()?, receive: receivers, pool, cpus, connections })
+    let events = opener.take_events();
+    Ok(Ports { transmit: sender.take_transmit()?, receive: receivers, pool, cpus, events })
 }
 
 /// Packets that the cable in memory holds: more than fall due while the receiving lane is held up for a moment.
@@ -182,8 +182,8 @@ fn open_loop(settings: &LoopSettings, pool: Pool) -> anyhow::Result<Ports> {
         let limit = |queue| rate_limit::wrap(queue, rate, settings.buffer);
         receive = receive.into_iter().map(limit).collect();
     }
-    let connections = Connections::default();
-    Ok(Ports { transmit: sender.take_transmit()?, receive, pool, cpus: cpus(2)?, connections })
+    let events = PortEvents::default();
+    Ok(Ports { transmit: sender.take_transmit()?, receive, pool, cpus: cpus(2)?, events })
 }
 
 /// A pool whose buffers hold the plan's frames, whole lines of them.

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::Signals;
-use warmlane::assembly::ports::Connections;
+use warmlane::assembly::ports::PortEvents;
 use warmlane::drivers::memory::ring_pair;
 use warmlane::functions::generator::datapath::Pattern;
 use warmlane::functions::generator::{Tester, TrialConfig, TrialResult};
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Arguments, signals: &Signals, socket: ControlSocke
         messages::note("there is one CPU: sending and receiving take turns on it, and both suffer");
     }
     let mut tester = Tester::start(sender.take_transmit()?, receiver.receive, &pool, &cpus)?;
-    let _service = super::serve(socket, &tester, &Connections::default(), &pool)?;
+    let _service = super::serve(socket, &tester, &PortEvents::default(), &pool)?;
     let mut progress = output.progress();
     let base = TrialConfig {
         duration: *duration,

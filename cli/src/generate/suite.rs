@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane::assembly::Signals;
+use warmlane::assembly::ports::PortEvents;
 use warmlane::functions::generator::control::{Config, PatternName, Profile, Rate};
 use warmlane::functions::generator::methods::mlrsearch::Goal;
 use warmlane::functions::generator::methods::suite::{self, SuiteConfig, SuiteWatch, Test};
@@ -253,11 +254,12 @@ impl MethodFlags {
         let pattern = self.pattern.or(pattern).unwrap_or(PatternName::Constant);
         let mut base = self.trial.trial(longest, pattern);
         base.settle = self.settle;
-        let ports = signals.while_opening(|| ports::open(&self.ports.clone().into(), &base.plan))?;
+        let mut ports = signals.while_opening(|| ports::open(&self.ports.clone().into(), &base.plan))?;
         let mut tester = Tester::start(ports.transmit, ports.receive, &ports.pool, &ports.cpus)?;
-        let _service = super::serve(socket, &tester, &ports.connections, &ports.pool)?;
+        let _service = super::serve(socket, &tester, &ports.events, &ports.pool)?;
         let (progress, shown) = (self.result.output.progress(), self.result.output.shows_progress());
-        let mut watch = Live { progress, signals, shown, at_work: String::new() };
+        let events = &mut ports.events;
+        let mut watch = Live { progress, signals, shown, at_work: String::new(), events };
         let result = suite::run(&mut tester, &profile, &base, &config, &mut watch)?;
         drop(tester);
         let tables = tables::of(&result, &config);
@@ -294,10 +296,12 @@ struct Live<'a> {
     signals: &'a Signals,
     shown: bool,
     at_work: String,
+    events: &'a mut PortEvents,
 }
 
 impl Watch for Live<'_> {
     fn goes(&mut self, _: &Request, sample: &Sample) -> bool {
+        messages::tell_events(self.events);
         self.progress.show(sample) && !self.signals.is_stopped()
     }
 

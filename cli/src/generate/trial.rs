@@ -193,17 +193,17 @@ pub(super) fn send(
     flags: &ResultFlags,
     text: impl FnOnce(&TrialResult) -> String,
 ) -> anyhow::Result<()> {
-    let Ports { transmit, receive, pool, cpus, mut connections } =
+    let Ports { transmit, receive, pool, cpus, mut events } =
         signals.while_opening(|| ports::open(ports, &trial.plan))?;
     let mut tester = Tester::start(transmit, receive, &pool, &cpus)?;
-    let _service = super::serve(socket, &tester, &connections, &pool)?;
+    let _service = super::serve(socket, &tester, &events, &pool)?;
     let mut progress = flags.output.progress();
     let result = tester.run(trial, &mut |sample| {
-        messages::tell_connections(&mut connections);
+        messages::tell_events(&mut events);
         progress.show(sample) && !signals.is_stopped()
     })?;
     progress.end();
-    messages::tell_connections(&mut connections);
+    messages::tell_events(&mut events);
     drop(tester);
     flags.write_page(|| page::trial(&result))?;
     flags.output.deliver(&result, || text(&result))?;

@@ -13,7 +13,8 @@ use warmlane_mem::Pool;
 use warmlane_port::Port;
 
 use crate::addresses::AddressFollower;
-use crate::peer::{ConnectionStatus, Connections};
+use crate::events::{PortEvents, Reporter};
+use crate::peer::ConnectionStatus;
 
 /// A kind of port.
 ///
@@ -173,9 +174,20 @@ impl Environment<'_> {
         &mut self,
         status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
     ) {
-        let connections = self.shared.get_or_try_insert(|| Ok::<_, Infallible>(Connections::default()));
-        let Ok(connections) = connections;
-        connections.add(self.name.clone(), status);
+        let name = self.name.clone();
+        self.events().add(name, status);
+    }
+
+    /// By which threads of the next port report what happens to it.
+    pub fn reporter(&mut self) -> Reporter {
+        let name = self.name.clone();
+        self.events().reporter(&name)
+    }
+
+    fn events(&mut self) -> &mut PortEvents {
+        let events = self.shared.get_or_try_insert(|| Ok::<_, Infallible>(PortEvents::default()));
+        let Ok(events) = events;
+        events
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`virtio_net`] reads and writes the offload headers of virtio-net.
 //! - [`LentBuffers`] keeps track of buffers that the kernel or another process has, [`FillLevel`] says how many to lend.
 //! - [`Gather`] puts a packet together from data in several places.
+//! - [`PortEvents`] is what happens to ports while they are open, which drivers' threads say by a [`Reporter`].
 //! - [`peer`] is another process that shares memory with this one, and may be hostile.
 //! - [`system`] has the system calls that rustix lacks, [`SystemError`] the errors that all drivers share.
 //!
@@ -15,6 +16,7 @@ mod addresses;
 mod driver;
 mod error;
 mod ethtool;
+mod events;
 mod fill_level;
 mod gather;
 mod interface;
@@ -30,6 +32,7 @@ pub mod virtio_net;
 pub use addresses::{AddressFollower, LocalSink};
 pub use driver::{Direction, Driver, DriverHelp, Environment, Files, OpenError, OptionHelp, Shared};
 pub use error::{SystemError, interface_gone};
+pub use events::{PortEvents, Reporter, Weight};
 pub use fill_level::FillLevel;
 pub use gather::{Gather, Ungathered};
 pub use interface::{Controller, Interface};

@@ -7,5 +7,5 @@ mod status;
 
 pub use memory::{Extent, MappingError, PeerMapping, shared, shared_mut};
 pub use socket::{Address, Listener, SocketError, connect};
-pub use status::{Connection, ConnectionStatus, Connections};
+pub use status::{Connection, ConnectionStatus};
 pub use warmlane_sys::event::Event;

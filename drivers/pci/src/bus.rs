@@ -39,6 +39,25 @@ pub struct NetworkDevice {
     pub taken_from: Option<String>,
     /// The process that took it for as long as its port is open, and is to give it back.
     pub holder: Option<u32>,
+    /// The process that has it open, or another device of its group, as far as this process may see that.
+    pub user: Option<u32>,
+}
+
+impl NetworkDevice {
+    /// One at this address, of which nothing is known.
+    pub const fn at(address: PciAddress) -> Self {
+        Self {
+            address,
+            vendor: 0,
+            device: 0,
+            driver: None,
+            group: None,
+            interfaces: Vec::new(),
+            taken_from: None,
+            holder: None,
+            user: None,
+        }
+    }
 }
 
 /// Where the kernel's files are, and our notes.
@@ -126,8 +145,10 @@ impl Bus {
         let driver = self.driver(address);
         let is_away = driver.as_deref().is_none_or(|driver| driver == VFIO);
         let note = self.note(address).filter(|_| is_away);
+        let user = if driver.as_deref() == Some(VFIO) { self.user(address) } else { None };
         Ok(NetworkDevice {
             address,
+            user,
             vendor: id("vendor"),
             device: id("device"),
             driver,
@@ -147,8 +168,59 @@ impl Bus {
         folders.flat_map(|folder| names(&folder)).collect()
     }
 
+    /// Where its group is opened, if it has one.
+    pub(crate) fn group_path(&self, address: PciAddress) -> Option<PathBuf> {
+        let group = target(&self.folder(address).join("iommu_group"))?;
+        let name = if self.is_without_iommu(address) { format!("noiommu-{group}") } else { group };
+        Some(self.vfio.join(name))
+    }
+
+    /// The process that has a device's group open, as far as this one may see that.
+    pub(crate) fn user(&self, address: PciAddress) -> Option<u32> {
+        let path = self.group_path(address)?;
+        let has_it_open = |process: &u32| {
+            let opened = self.proc.join(process.to_string()).join("fd");
+            let links = names(&opened).into_iter().map(|name| fs::read_link(opened.join(name)));
+            links.flatten().any(|opened| opened == path)
+        };
+        let processes = names(&self.proc).into_iter().filter_map(|name| name.parse().ok());
+        processes.filter(has_it_open).min()
+    }
+
+    /// That it is in use, and by whom.
+    pub(crate) fn in_use(&self, address: PciAddress) -> PciError {
+        let by = match self.user(address) {
+            Some(process) if process == std::process::id() => " by another port of this program".to_owned(),
+            Some(process) => {
+                let name = text(&self.proc.join(process.to_string()).join("comm")).unwrap_or_default();
+                format!(" by process {process} ({name})")
+            }
+            None => String::new(),
+        };
+        PciError::InUse { address, by }
+    }
+
+    /// The other devices of a device's group that the kernel drives: as long as it does, none of the group can be opened.
+    pub fn in_the_way(&self, address: PciAddress) -> Vec<String> {
+        let others = self.neighbours(address).into_iter();
+        let others = others.filter_map(|(other, driver)| {
+            driver.filter(|driver| driver != VFIO).map(|driver| format!("{other} with {driver}"))
+        });
+        others.collect()
+    }
+
+    /// Whether a virtio device that the kernel drives reaches memory by the addresses that an IOMMU gives it (VIRTIO_F_ACCESS_PLATFORM); `None` if the kernel
+    /// doesn't say.
+    fn goes_by_iommu(&self, address: PciAddress) -> Option<bool> {
+        const ACCESS_PLATFORM: usize = 33;
+        let folder = self.folder(address);
+        let carried = names(&folder).into_iter().find(|name| name.starts_with("virtio"))?;
+        // A digit a bit, the lowest first.
+        text(&folder.join(carried).join("features")).ok()?.chars().nth(ACCESS_PLATFORM).map(|bit| bit == '1')
+    }
+
     /// The other devices of a device's group, with their drivers. Bridges, which the kernel allows there, are left out.
-    pub(crate) fn neighbours(&self, address: PciAddress) -> Vec<(String, Option<String>)> {
+    fn neighbours(&self, address: PciAddress) -> Vec<(String, Option<String>)> {
         let devices = self.folder(address).join("iommu_group/devices");
         let is_bridge = |name: &String| {
             number(&devices.join(name).join("class")).is_some_and(|class| class >> 8 == PCI_BRIDGE)
@@ -158,10 +230,10 @@ impl Bus {
         others.map(|name| (name.clone(), target(&devices.join(name).join("driver")))).collect()
     }
 
-    /// Whether the kernel gives devices to processes also where there is no IOMMU.
-    fn allows_no_iommu(&self) -> bool {
-        text(&self.sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode"))
-            .is_ok_and(|mode| mode == "Y")
+    /// Whether the kernel gives devices to processes also where there is no IOMMU; `None` if it can't.
+    fn allows_no_iommu(&self) -> Option<bool> {
+        let mode = text(&self.sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode"));
+        mode.ok().map(|mode| mode == "Y")
     }
 
     /// Whether the group of a device is one that the kernel made up for want of an IOMMU.

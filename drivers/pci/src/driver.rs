@@ -1,10 +1,11 @@
 //! The driver as the rest of the program sees it.
 
-use crate::bus::{Bus, NetworkDevice, VFIO};
-use crate::e1000e::{self, E1000e};
+use crate::bus::{Bus, VFIO};
+use crate::e1000e::E1000e;
 use crate::error::PciError;
-use crate::igb::{self, Igb};
+use crate::igb::Igb;
 use crate::intel;
+use crate::kind::Kind;
 use crate::options::PciOptions;
 use crate::vfio::VfioDevice;
 use crate::virtio;
@@ -41,27 +42,7 @@ impl Driver for PciDriver {
     }
 }
 
-/// Devices that are driven in the same way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Virtio,
-    E1000e,
-    Igb,
-}
-
-impl Kind {
-    fn of(known: &NetworkDevice) -> Result<Self, PciError> {
-        let NetworkDevice { address, vendor, device, .. } = *known;
-        match vendor {
-            virtio::VENDOR if virtio::DEVICES.contains(&device) => Ok(Self::Virtio),
-            intel::VENDOR if e1000e::DEVICES.contains(&device) => Ok(Self::E1000e),
-            intel::VENDOR if igb::DEVICES.contains(&device) => Ok(Self::Igb),
-            _ => Err(PciError::Unknown { address, vendor, device }),
-        }
-    }
-}
-
-fn open(options: &PciOptions, environment: &Environment<'_>) -> Result<Port, PciError> {
+fn open(options: &PciOptions, environment: &mut Environment<'_>) -> Result<Port, PciError> {
     let (bus, address) = (Bus::default(), options.address);
     let mut notes = Vec::new();
     for recovered in bus.recover() {
@@ -78,36 +59,13 @@ fn open(options: &PciOptions, environment: &Environment<'_>) -> Result<Port, Pci
     let is_to_take = options.take && known.driver.as_deref() != Some(VFIO);
     let taken = is_to_take.then(|| bus.take_for_now(address, false)).transpose()?;
     let device = VfioDevice::open(&bus, address)?;
+    let reporter = environment.reporter();
     let mut port = match kind {
-        Kind::Virtio => virtio::open(options, environment, taken, device),
-        Kind::E1000e => intel::open::<E1000e<_>>(options, environment, taken, device),
-        Kind::Igb => intel::open::<Igb<_>>(options, environment, taken, device),
+        Kind::Virtio => virtio::open(options, environment, &reporter, taken, device),
+        Kind::E1000e => intel::open::<E1000e<_>>(options, environment, &reporter, taken, device),
+        Kind::Igb => intel::open::<Igb<_>>(options, environment, &reporter, taken, device),
     }?;
     notes.append(&mut port.capabilities.notes);
     port.capabilities.notes = notes;
     Ok(port)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_are_known_by_who_made_them_and_which_they_are() {
-        let kind = |vendor, device| {
-            let address = "0000:00:04.0".parse().unwrap();
-            let (driver, group, interfaces, taken_from, holder) = (None, None, Vec::new(), None, None);
-            let known =
-                NetworkDevice { address, vendor, device, driver, group, interfaces, taken_from, holder };
-            Kind::of(&known)
-        };
-        assert_eq!(kind(0x1af4, 0x1041).ok(), Some(Kind::Virtio));
-        assert_eq!(kind(0x8086, 0x10d3).ok(), Some(Kind::E1000e));
-        assert_eq!(kind(0x8086, 0x10c9).ok(), Some(Kind::Igb));
-        // Of the same makers: a disk, and another card; and numbers of one with the other's.
-        for (vendor, device) in [(0x1af4, 0x1042), (0x8086, 0x100e), (0x8086, 0x1041), (0x1af4, 0x10d3)] {
-            let error = kind(vendor, device).unwrap_err().to_string();
-            assert!(error.contains(&format!("{vendor:04x}:{device:04x}")), "{error}");
-        }
-    }
 }

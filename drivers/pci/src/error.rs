@@ -90,11 +90,14 @@ pub enum PciError {
     },
     /// Somebody else has it.
     #[error(
-        "PCI device {address}, or another one of its IOMMU group, is in use: of each group one device can be open; `fuser -v /dev/vfio/*` says who has it"
+        "PCI device {address}, or another one of its IOMMU group, is in use{by}: of each group one program can have one device open{}",
+        if by.is_empty() { "; root sees by whom: `warmlane pci`" } else { "" }
     )]
     InUse {
         /// The device.
         address: PciAddress,
+        /// " by whom"; empty if that can't be seen.
+        by: String,
     },
     /// There is no IOMMU, and the kernel does not pretend.
     #[error(
@@ -105,10 +108,22 @@ pub enum PciError {
         /// The device.
         address: PciAddress,
     },
+    /// There is no IOMMU, and the kernel can't do without.
+    #[error(
+        "PCI device {address} has no IOMMU group, and this kernel gives no device to a program without (CONFIG_VFIO_NOIOMMU): switch the IOMMU on (`intel_iommu=on` or \
+         `amd_iommu=on` on the kernel's command line); a virtual machine needs a virtual one from its host"
+    )]
+    NoIommu {
+        /// The device.
+        address: PciAddress,
+    },
+    /// Only root changes drivers.
+    #[error("taking devices from the kernel and giving them back needs root")]
+    NotRoot,
     /// Others of its group are with the kernel.
     #[error(
-        "PCI device {address} shares IOMMU group {group} with devices that the kernel drives ({others}): an IOMMU can't tell them apart, so all of them must be \
-         with vfio-pci or without a driver"
+        "PCI device {address} shares IOMMU group {group} with devices that the kernel drives ({others}): an IOMMU can't tell them apart, so take \
+         them, too (`warmlane pci take`)"
     )]
     NotViable {
         /// The device.
@@ -141,9 +156,9 @@ pub enum PciError {
         /// What is there instead.
         reason: String,
     },
-    /// No driver of ours knows it.
+    /// No driver here knows it.
     #[error(
-        "PCI device {address} ({vendor:04x}:{device:04x}) is none that can be driven from here: known are virtio network devices (1af4:1041, 1af4:1000), Intel's \
+        "PCI device {address} ({vendor:04x}:{device:04x}) is not supported: supported are virtio network devices (1af4:1041, 1af4:1000), Intel's \
          82574 (8086:10d3, 8086:10f6) and its 82576 (8086:10c9, 8086:10e8, 8086:1526, 8086:150a)"
     )]
     Unknown {

@@ -82,7 +82,7 @@ impl VfioDevice {
             return Err(failed("use this kernel's VFIO")(source));
         }
         let group = open(&group_path).map_err(|errno| match errno {
-            Errno::BUSY => PciError::InUse { address },
+            Errno::BUSY => bus.in_use(address),
             errno => failed("open its group")(errno.into()),
         })?;
         let mut status = calls::GroupStatus::new();
@@ -90,18 +90,14 @@ impl VfioDevice {
             .exchange(&group, &mut status)
             .map_err(failed("ask for the state of its group"))?;
         if status.flags & calls::GroupStatus::VIABLE == 0 {
-            let others = bus.neighbours(address).into_iter();
-            let others = others.filter_map(|(other, driver)| {
-                driver.filter(|driver| driver != VFIO).map(|driver| format!("{other} with {driver}"))
-            });
-            let others = others.collect::<Vec<_>>().join(", ");
+            let others = bus.in_the_way(address).join(", ");
             return Err(PciError::NotViable { address, group: group_number, others });
         }
         calls::set_container(&group, &container).map_err(failed("add its group to a container"))?;
         calls::SET_IOMMU.ask(&container, kind).map_err(failed("set up the IOMMU"))?;
         let device = calls::device(&group, &address.to_string()).map_err(|error| {
             if error.raw_os_error() == Some(libc::EBUSY) {
-                PciError::InUse { address }
+                bus.in_use(address)
             } else {
                 failed("open it")(error)
             }
@@ -208,7 +204,7 @@ impl VfioDevice {
 /// What is said of a machine without IOMMU.
 pub fn warning(address: PciAddress) -> String {
     format!(
-        "WARNING: there is no IOMMU between PCI device {address} and this machine's memory: the device, and whoever can make it misbehave, can read and write ALL \
+        "there is no IOMMU between PCI device {address} and this machine's memory: the device, and whoever can make it misbehave, can read and write ALL \
          memory, the kernel's too, and the kernel marks itself as tainted. Switch the IOMMU on (`intel_iommu=on` or `amd_iommu=on`) if the machine has one"
     )
 }

@@ -4,11 +4,11 @@ use crate::bus::Taken;
 use crate::error::PciError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::any::Any;
-use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
+use warmlane_driver_common::{Reporter, Weight};
 
 /// How long after a device was given up it is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -92,7 +92,7 @@ pub(crate) struct Worker<A: Attended> {
     card: Option<A::Card>,
     /// Given back last: the kernel waits for whoever has the device open.
     taken: Option<Taken>,
-    name: String,
+    reporter: Reporter,
     events: Arc<Events>,
     /// As it was last told of: up until something else is heard.
     link: bool,
@@ -105,7 +105,7 @@ impl<A: Attended> Worker<A> {
         attended: A,
         card: A::Card,
         taken: Option<Taken>,
-        name: &str,
+        reporter: Reporter,
         events: &Arc<Events>,
     ) -> Result<Self, PciError> {
         let mut worker = Self {
@@ -114,7 +114,7 @@ impl<A: Attended> Worker<A> {
             unstopped: Vec::new(),
             card: Some(card),
             taken,
-            name: name.to_owned(),
+            reporter,
             events: Arc::clone(events),
             link: true,
             restarted: None,
@@ -126,14 +126,14 @@ impl<A: Attended> Worker<A> {
     /// Looks after the device in a thread of its own, until the result is dropped.
     pub(crate) fn spawn(self) -> Result<Arc<dyn Send + Sync>, PciError> {
         let events = Arc::clone(&self.events);
-        let builder = std::thread::Builder::new().name(format!("pci {}", self.name)).stack_size(STACK);
+        let builder =
+            std::thread::Builder::new().name(format!("pci {}", self.reporter.port())).stack_size(STACK);
         let thread = builder.spawn(|| self.run()).map_err(PciError::Thread)?;
         Ok(Arc::new(Membership { events, thread: Some(thread) }))
     }
 
-    fn say(&self, what: &str) {
-        // Nobody may be there to read it.
-        let _ = writeln!(io::stderr(), "warmlane: port '{}': {what}", self.name);
+    fn warn(&self, what: &str) {
+        self.reporter.report(Weight::Warning, what);
     }
 
     /// Starts the device, if it is there. If it fails, it is stopped.
@@ -168,7 +168,7 @@ impl<A: Attended> Worker<A> {
     /// has it open.
     #[cold]
     fn keep(&mut self) {
-        self.say("the device can't be stopped: it and its memory are kept until this program ends");
+        self.warn("the device can't be stopped: it and its memory are kept until this program ends");
         let kept = (std::mem::take(&mut self.unstopped), self.card.take(), self.taken.take());
         UNSTOPPED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(kept));
     }
@@ -178,7 +178,7 @@ impl<A: Attended> Worker<A> {
         // One that breaks its rings as soon as it has them doesn't keep a CPU busy: it is stopped, and started after a pause.
         let is_too_early = self.restarted.is_some_and(|last| last.elapsed() < RETRY);
         if self.running.is_some() || !is_too_early {
-            self.say(&format!("the device is reset, for {reason}"));
+            self.warn(&format!("the device is reset, for {reason}"));
         }
         self.stop();
         if is_too_early {
@@ -186,7 +186,7 @@ impl<A: Attended> Worker<A> {
         }
         self.restarted = Some(Instant::now());
         if let Err(error) = self.start_card() {
-            self.say(&format!("{error}; it is tried again"));
+            self.warn(&format!("{error}; it is tried again"));
         }
     }
 
@@ -201,7 +201,11 @@ impl<A: Attended> Worker<A> {
 
     fn note_link(&mut self, is_up: bool) {
         if std::mem::replace(&mut self.link, is_up) != is_up {
-            self.say(if is_up { "its link is up" } else { "its link is down" });
+            if is_up {
+                self.reporter.report(Weight::Note, "its link is up");
+            } else {
+                self.warn("its link is down");
+            }
         }
     }
 
@@ -226,7 +230,7 @@ impl<A: Attended> Worker<A> {
                 event.clear();
             }
             if request && self.card.is_some() {
-                self.say("the device is unplugged: nothing comes or goes by it any more");
+                self.warn("the device is unplugged: nothing comes or goes by it any more");
                 if self.stop() {
                     self.card = None;
                 } else {
@@ -267,6 +271,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use warmlane_driver_common::PortEvents;
     use warmlane_testkit::exchange::until;
 
     /// What became of a device, and how it is to be.
@@ -354,7 +359,7 @@ mod tests {
 
     fn start(fate: &Arc<Fate>, events: &Arc<Events>) -> Result<Worker<Fake>, PciError> {
         let fake = Fake { fate: Arc::clone(fate), alarm: Event::new().unwrap() };
-        Worker::start(fake, FakeCard(Arc::clone(fate)), None, "test", events)
+        Worker::start(fake, FakeCard(Arc::clone(fate)), None, PortEvents::default().reporter("test"), events)
     }
 
     /// What is done when a device is stopped that is as said.

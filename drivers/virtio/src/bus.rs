@@ -6,8 +6,8 @@
 
 mod control;
 
-use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED};
-use crate::layout::{Layout, RING_SIZES};
+use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED, header_length};
+use crate::layout::{Layout, RING_SIZES, ROOM};
 use crate::memory::GuestMemory;
 use crate::port::over_rings;
 use crate::protocol::RingAddresses;
@@ -44,6 +44,11 @@ pub const fn agree(wanted: u64, offered: u64) -> u64 {
     let agreed = (wanted & !EVENT_INDEX | event_index) & offered;
     // There is no buffer for what is longer than a frame.
     if agreed & MERGEABLE == 0 { agreed & !DRIVER_OFFLOADS } else { agreed }
+}
+
+/// The longest frame that a device can hand over in one buffer; `None` if it may take several, for any length.
+pub const fn longest_frame(agreed: u64) -> Option<u32> {
+    if agreed & MERGEABLE == 0 { Some(ROOM - header_length(agreed) as u32) } else { None }
 }
 
 /// What was agreed on with a device.

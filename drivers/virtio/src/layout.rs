@@ -17,7 +17,7 @@ pub(crate) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
 const LINE: usize = 64;
 
 /// Bytes of each buffer: a frame of 1,518 bytes and a header, and what there is to the next power of two.
-const ROOM: u32 = 2048;
+pub(crate) const ROOM: u32 = 2048;
 
 /// From one buffer to the next: an odd number of lines, so that their first lines spread over all sets of the caches.
 const STRIDE: u32 = ROOM + LINE as u32;

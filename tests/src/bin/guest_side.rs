@@ -3,9 +3,9 @@
 //!     guest_side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE
 //!
 //! CARD is `virtio`, `virtio-packed`, `e1000e` or `igb`. PROGRAM is `warmlane` (`bench port-echo`) or `testpmd` (io, Debian's; also with `-vectorized` or `-1024`
-//! behind it). Both drive the card by VFIO, without an IOMMU: with one, QEMU would not give a virtio device to a program outside. The emulator has CPU; what sends
-//! the frames and counts those that come back (`bench port-round`) has SECOND_CPU. It is at the other end of the virtio device's rings, or of a TAP interface that the
-//! other cards are at. Frames have BYTES without their check sequence.
+//! behind it). Both drive the card by VFIO, Intel's behind an IOMMU and by buffers of their own (`zero-copy`, which DPDK always does); virtio devices are without one,
+//! as QEMU would not give them to a program outside. The emulator has CPU; what sends the frames and counts those that come back (`bench port-round`) has SECOND_CPU. It
+//! is at the other end of the virtio device's rings, or of a TAP interface that the other cards are at. Frames have BYTES without their check sequence.
 //!
 //! It measures a round for each line "go SECONDS" on its standard input, and ends with that. In between the emulator is stopped.
 
@@ -63,20 +63,25 @@ fn card(name: &str) -> Card {
 
 /// What the machine runs, the files that it needs for that, and what it says when that runs.
 fn script(card: &Card, program: &str) -> (String, Vec<(PathBuf, String)>, &'static str) {
+    let unsafe_mode = "echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode\n";
     let prepared = format!(
-        "echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode\n\
-         echo 128 >/proc/sys/vm/nr_hugepages\n\
+        "{}echo 128 >/proc/sys/vm/nr_hugepages\n\
          mkdir /dev/hugepages\n\
          mount -t hugetlbfs none /dev/hugepages\n\
          device=/sys/bus/pci/devices/{ADDRESS}\n\
          echo vfio-pci >$device/driver_override\n\
          [ -e $device/driver ] && echo {ADDRESS} >$device/driver/unbind\n\
-         echo {ADDRESS} >/sys/bus/pci/drivers_probe\n"
+         echo {ADDRESS} >/sys/bus/pci/drivers_probe\n",
+        if card.is_virtio { unsafe_mode } else { "" }
     );
     let Some(variant) = program.strip_prefix("testpmd") else {
-        let packed = if card.is_packed { ",packed=true" } else { "" };
+        let option = match (card.is_virtio, card.is_packed) {
+            (false, _) => ",zero-copy=true",
+            (true, false) => "",
+            (true, true) => ",packed=true",
+        };
         let line = format!(
-            "{{ echo go 1000000; sleep 1000000; }} | warmlane bench port-echo --serve --cpu 1 --port pci:{ADDRESS},promiscuous=true{packed}"
+            "{{ echo go 1000000; sleep 1000000; }} | warmlane bench port-echo --serve --cpu 1 --port pci:{ADDRESS},promiscuous=true{option}"
         );
         return (format!("{prepared}{line} >{GUEST_PORT} 2>&1"), Vec::new(), "ready");
     };
@@ -175,7 +180,8 @@ fn main() {
     }
     let extra: Vec<(&Path, &str)> =
         files.iter().map(|(path, name)| (path.as_path(), name.as_str())).collect();
-    let machine = Machine::with_noiommu("vfio_pci vfio_iommu_type1", &programs, &extra, &script);
+    let make = if card.is_virtio { Machine::with_noiommu } else { Machine::new };
+    let machine = make("vfio_pci vfio_iommu_type1", &programs, &extra, &script);
     let machine = machine.expect("what is missing is said above");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("socket").display().to_string();
@@ -196,6 +202,7 @@ fn main() {
         command.args(["-chardev", &format!("socket,id=c,path={socket},reconnect=1")]);
         command.args(["-netdev", "vhost-user,id=n,chardev=c"]);
     } else {
+        command.args(["-device", "intel-iommu,intremap=on"]);
         command.args(["-netdev", &format!("tap,id=n,ifname={TAP},vhost=off,script=no,downscript=no")]);
     }
     command.args(["-device", "pcie-root-port,id=bridge,chassis=1,slot=1"]);

@@ -6,6 +6,8 @@
 use super::{Bus, VFIO, text};
 use crate::address::PciAddress;
 use crate::error::PciError;
+use crate::kind::Kind;
+use crate::virtio;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -101,7 +103,8 @@ impl Bus {
     /// Takes a network device from its driver, for programs that drive it themselves, until [`give`](Self::give).
     ///
     /// # Errors
-    /// [`PciError`]; the device is with its former driver then, if that can be. `force` takes also an interface that carries the default route.
+    /// [`PciError`]; the device is with its former driver then, if that can be. `force` takes also an interface that carries the default route, and a device that
+    /// no driver here knows.
     pub fn take(&self, address: PciAddress, force: bool) -> Result<(), PciError> {
         self.take_for(address, force, None)
     }
@@ -126,14 +129,16 @@ impl Bus {
             rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
             Ok(file)
         });
-        locked.map_err(|errno| PciError::File { action: "lock", path, source: errno.into() })
+        locked.map_err(|errno| match errno {
+            Errno::ACCESS | Errno::PERM => PciError::NotRoot,
+            errno => PciError::File { action: "lock", path, source: errno.into() },
+        })
     }
 
     /// Whether a process has a device's group open: the kernel lets one at a time.
     fn is_open(&self, address: PciAddress) -> bool {
-        let Some(group) = super::target(&self.folder(address).join("iommu_group")) else { return false };
-        let name = if self.is_without_iommu(address) { format!("noiommu-{group}") } else { group };
-        let opened = rustix::fs::open(self.vfio.join(name), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let Some(path) = self.group_path(address) else { return false };
+        let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         opened.is_err_and(|errno| errno == Errno::BUSY)
     }
 
@@ -141,6 +146,11 @@ impl Bus {
         let _lock = self.lock()?;
         let device = self.device(address)?;
         if !force {
+            let kind = Kind::of(&device)?;
+            if kind == Kind::Virtio && device.group.is_some() && self.goes_by_iommu(address) == Some(false) {
+                let problem = virtio::ROUND_IOMMU.to_owned();
+                return Err(PciError::Device { address, problem });
+            }
             let carrying = self.default_interfaces()?;
             if let Some(interface) = device.interfaces.iter().find(|interface| carrying.contains(*interface))
             {
@@ -154,9 +164,12 @@ impl Bus {
             // Somebody's already: whoever took it gives it back.
             return Ok(());
         }
-        if device.group.is_none() && !self.allows_no_iommu() {
-            // vfio-pci would refuse it, when its interface is gone.
-            return Err(PciError::NoGroup { address });
+        // vfio-pci would refuse it, when its interface is gone.
+        match self.allows_no_iommu() {
+            _ if device.group.is_some() => {}
+            Some(true) => {}
+            Some(false) => return Err(PciError::NoGroup { address }),
+            None => return Err(PciError::NoIommu { address }),
         }
         let path = self.note_path(address);
         let failed = |source| PciError::File { action: "write", path: path.clone(), source };
@@ -211,7 +224,7 @@ impl Bus {
     /// As [`restore`](Self::restore), unless a process has the device open: the kernel would wait for that one, and with it everybody who waits for the lock.
     fn restore_unused(&self, address: PciAddress) -> Result<(), PciError> {
         if self.is_open(address) {
-            return Err(PciError::InUse { address });
+            return Err(self.in_use(address));
         }
         self.restore(address)
     }

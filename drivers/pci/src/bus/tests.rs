@@ -109,6 +109,7 @@ fn network_devices_are_listed_with_whose_they_are() {
         interfaces: vec!["eth0".to_owned()],
         taken_from: None,
         holder: None,
+        user: None,
     };
     assert_eq!(*plain, expected);
     assert_eq!((&carried.interfaces[..], carried.device), (&["eth1".to_owned()][..], 0x1041));

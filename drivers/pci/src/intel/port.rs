@@ -15,8 +15,8 @@ use crate::vfio::{self, ConfigSpace, DeviceMemory, Reach, VfioDevice, Window};
 use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
+use warmlane_driver_common::{Environment, Reporter, Weight};
 use warmlane_mem::Region;
 use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_virtio::bus::is_ring_size;
@@ -219,6 +219,7 @@ impl<C: Chip<Window>> Attended for Attendance<C> {
 pub(crate) fn open<C: Chip<Window>>(
     options: &PciOptions,
     environment: &Environment<'_>,
+    reporter: &Reporter,
     // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
     taken: Option<Taken>,
     vfio: VfioDevice,
@@ -271,10 +272,10 @@ pub(crate) fn open<C: Chip<Window>>(
     };
     let counted = attendance.counters.view();
     // From here on it is stopped and given back in order, whatever comes.
-    let worker = Worker::start(attendance, card, taken, &environment.name, &events)?;
+    let worker = Worker::start(attendance, card, taken, reporter.clone(), &events)?;
     let mut notes = Vec::new();
     if without_iommu {
-        notes.push(vfio::warning(address));
+        reporter.report(Weight::Warning, vfio::warning(address));
     }
     let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));

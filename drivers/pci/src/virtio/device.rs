@@ -59,11 +59,7 @@ impl<R: Registers> Device<R> {
             return Err("it is of the time before virtio 1.0".to_owned());
         }
         if has_iommu && offered & ACCESS_PLATFORM == 0 {
-            return Err(
-                "it goes round the IOMMU (no VIRTIO_F_ACCESS_PLATFORM), so it would write to other memory than it is given: QEMU has it go through with \
-                 iommu_platform=on,disable-legacy=on"
-                    .to_owned(),
-            );
+            return Err(super::ROUND_IOMMU.to_owned());
         }
         if wanted & !offered & PACKED != 0 {
             return Err("it has no packed rings: leave packed out (QEMU: packed=on)".to_owned());

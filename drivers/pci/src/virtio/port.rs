@@ -13,10 +13,10 @@ use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use warmlane_driver_common::Environment;
 use warmlane_driver_common::peer::Event;
+use warmlane_driver_common::{Environment, Reporter, Weight};
 use warmlane_port::Port;
-use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size};
+use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size, longest_frame};
 use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS};
 
 /// Rings of a pair. The device fills the first.
@@ -25,6 +25,15 @@ const RINGS: usize = 2;
 /// The interrupt of changes of the configuration, and that of the first pair's ring that the device fills; those of other pairs are behind it.
 const CONFIG_VECTOR: u16 = 0;
 const RECEIVE_VECTOR: u16 = 1;
+
+/// Bytes of an Ethernet header and a VLAN tag, which a frame may have besides its packet.
+const HEADER_AND_TAG: u32 = 14 + 4;
+
+/// The longest IP packet that a device carries, which says `mtu`; `None` if it sets no limit.
+fn largest_mtu(agreed: u64, mtu: Option<u16>) -> Option<u32> {
+    let in_one_buffer = longest_frame(agreed).map(|longest| longest - HEADER_AND_TAG);
+    mtu.map(u32::from).into_iter().chain(in_one_buffer).min()
+}
 
 /// A ring's place for notifications.
 #[derive(Debug)]
@@ -287,6 +296,7 @@ impl Attended for Attendance {
 pub(crate) fn open(
     options: &PciOptions,
     environment: &Environment<'_>,
+    reporter: &Reporter,
     // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
     taken: Option<Taken>,
     vfio: VfioDevice,
@@ -320,15 +330,21 @@ pub(crate) fn open(
         facts: Facts { link: true, ..Facts::default() },
     };
     // From here on it is stopped and given back in order, whatever comes.
-    let worker = Worker::start(attendance, card, taken, &environment.name, &events)?;
+    let worker = Worker::start(attendance, card, taken, reporter.clone(), &events)?;
     let mut notes = Vec::new();
     if without_iommu {
-        notes.push(vfio::warning(address));
+        reporter.report(Weight::Warning, vfio::warning(address));
     }
     let facts = worker.attended.facts;
     let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));
     let agreed = running.map_or(0, |running| running.features);
+    // What is longer the device would drop, and say nothing.
+    if let (Some(largest), Some(mtu)) = (largest_mtu(agreed, facts.mtu), environment.mtu)
+        && mtu > largest
+    {
+        return Err(PciError::Mtu { address, mtu, largest });
+    }
     if has_several && agreed & RSS == 0 {
         notes.push(queues::without_rss(address));
     }
@@ -338,4 +354,19 @@ pub(crate) fn open(
     port.capabilities.mtu = facts.mtu.map(u32::from);
     port.capabilities.notes = notes;
     Ok(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warmlane_virtio::features::VERSION_1;
+
+    #[test]
+    fn a_device_carries_what_it_says_and_what_fits_a_buffer() {
+        assert_eq!(largest_mtu(VERSION_1 | MERGEABLE, None), None);
+        assert_eq!(largest_mtu(VERSION_1 | MERGEABLE, Some(2_000)), Some(2_000));
+        // 2,048 bytes for a header of 12, one of 14, a tag, and the packet.
+        assert_eq!(largest_mtu(VERSION_1, Some(9_000)), Some(2_018));
+        assert_eq!(largest_mtu(VERSION_1, Some(1_400)), Some(1_400));
+    }
 }
