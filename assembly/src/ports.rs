@@ -21,7 +21,7 @@ pub use registry::DriverSettings;
 pub use replay::{ReplayDriver, ReplayOptions};
 pub use settings::PortSettings;
 pub use warmlane_driver_common::{AddressFollower, Direction, Driver, DriverHelp, Files, OptionHelp};
-pub use warmlane_driver_common::{PortEvents, Weight};
+pub use warmlane_driver_common::{PortEvents, Severity};
 
 /// Why a text is no port's.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::panic::Location;
 
 use log::{Level, Record};
-use warmlane::assembly::ports::{PortEvents, Weight};
+use warmlane::assembly::ports::{PortEvents, Severity};
 
 pub(crate) use sink::{Format, is_text, write_to};
 
@@ -26,10 +26,10 @@ pub(crate) fn note_of(interface: &str, sentence: impl Display) {
 
 /// What happened to ports.
 pub(crate) fn tell_events(events: &mut PortEvents) {
-    events.tell(|port, weight, sentence| {
-        let level = match weight {
-            Weight::Note => Level::Info,
-            Weight::Warning => Level::Warn,
+    events.tell(|port, severity, sentence| {
+        let level = match severity {
+            Severity::Note => Level::Info,
+            Severity::Warning => Level::Warn,
         };
         say(level, Some(port), &format_args!("port '{port}': {sentence}"));
     });

@@ -14,9 +14,9 @@ type Ask = dyn Fn() -> Option<ConnectionStatus> + Send + Sync;
 /// Sentences that wait to be told. More are lost, and counted.
 const WAITING: usize = 64;
 
-/// How much a sentence should be noticed.
+/// How serious it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum Severity {
     /// Good to know.
     Note,
     /// Something is wrong.
@@ -32,7 +32,7 @@ pub struct PortEvents {
 
 struct Report {
     port: Arc<str>,
-    weight: Weight,
+    severity: Severity,
     sentence: String,
 }
 
@@ -51,8 +51,8 @@ impl Reporter {
     }
 
     /// Reports a sentence. It never waits.
-    pub fn report(&self, weight: Weight, sentence: impl Into<String>) {
-        let report = Report { port: Arc::clone(&self.port), weight, sentence: sentence.into() };
+    pub fn report(&self, severity: Severity, sentence: impl Into<String>) {
+        let report = Report { port: Arc::clone(&self.port), severity, sentence: sentence.into() };
         if self.reports.try_send(report).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -81,18 +81,18 @@ struct Watched {
 struct Shown(Arc<Ask>);
 
 impl Shown {
-    const UP: Description = Description {
-        set: "connection",
-        name: "up",
-        unit: "",
+    const NOW: Description = Description {
+        set: "port",
+        name: "connections",
+        unit: "connections",
         help: "1 while the other side is connected, and else 0.",
         role: Role::Gauge,
     };
 
     const MADE: Description = Description {
-        set: "connection",
-        name: "made",
-        unit: "",
+        set: "port",
+        name: "connected",
+        unit: "times",
         help: "Times that the other side connected.",
         role: Role::Note,
     };
@@ -101,7 +101,7 @@ impl Shown {
 impl Source for Shown {
     fn read(&self, each: &mut dyn FnMut(Entry)) {
         let ConnectionStatus { connected, connections, .. } = (self.0)().unwrap_or_default();
-        each(Entry::of(Self::UP, connected.into()));
+        each(Entry::of(Self::NOW, connected.into()));
         each(Entry::of(Self::MADE, connections));
     }
 }
@@ -130,20 +130,20 @@ impl PortEvents {
 
     /// Calls `tell` with the name of each port of which something is new since the last time, and a sentence. What became of a connection more often meanwhile is
     /// said once.
-    pub fn tell(&mut self, mut tell: impl FnMut(&str, Weight, &str)) {
-        for Report { port, weight, sentence } in self.reports.1.try_iter() {
-            tell(&port, weight, &sentence);
+    pub fn tell(&mut self, mut tell: impl FnMut(&str, Severity, &str)) {
+        for Report { port, severity, sentence } in self.reports.1.try_iter() {
+            tell(&port, severity, &sentence);
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
                 tell(
                     &port,
-                    Weight::Warning,
+                    Severity::Warning,
                     &format!("{lost} more reports, of this port or others, were lost"),
                 );
             }
         }
         for watched in &mut self.connections {
-            watched.tell_change(|port, sentence| tell(port, Weight::Note, sentence));
+            watched.tell_change(|port, sentence| tell(port, Severity::Note, sentence));
         }
     }
 }
@@ -229,34 +229,35 @@ mod tests {
             });
             values
         };
-        assert_eq!(values(), [("up", 0), ("made", 0)]);
+        assert_eq!(values(), [("connections", 0), ("connected", 0)]);
         connection.up();
-        assert_eq!(values(), [("up", 1), ("made", 1)]);
+        assert_eq!(values(), [("connections", 1), ("connected", 1)]);
         connection.down("closed".to_owned());
-        assert_eq!(values(), [("up", 0), ("made", 1)]);
+        assert_eq!(values(), [("connections", 0), ("connected", 1)]);
         drop(connection);
-        assert_eq!(values(), [("up", 0), ("made", 0)]);
+        assert_eq!(values(), [("connections", 0), ("connected", 0)]);
     }
 
     #[test]
     fn reports_are_told_in_order_and_the_lost_counted() {
         let mut events = PortEvents::default();
         let reporter = events.reporter("west");
-        reporter.report(Weight::Warning, "its link is down");
-        reporter.report(Weight::Note, "its link is up");
-        let mut told = |events: &mut PortEvents| {
+        reporter.report(Severity::Warning, "its link is down");
+        reporter.report(Severity::Note, "its link is up");
+        let told = |events: &mut PortEvents| {
             let mut told = Vec::new();
-            events.tell(|port, weight, sentence| told.push((port.to_owned(), weight, sentence.to_owned())));
+            events
+                .tell(|port, severity, sentence| told.push((port.to_owned(), severity, sentence.to_owned())));
             told
         };
-        let west = |weight, sentence: &str| ("west".to_owned(), weight, sentence.to_owned());
-        let expected = [west(Weight::Warning, "its link is down"), west(Weight::Note, "its link is up")];
+        let west = |severity, sentence: &str| ("west".to_owned(), severity, sentence.to_owned());
+        let expected = [west(Severity::Warning, "its link is down"), west(Severity::Note, "its link is up")];
         assert_eq!(told(&mut events), expected);
-        (0..WAITING + 3).for_each(|number| reporter.report(Weight::Note, number.to_string()));
+        (0..WAITING + 3).for_each(|number| reporter.report(Severity::Note, number.to_string()));
         let all = told(&mut events);
         assert_eq!(all.len(), WAITING + 1);
         assert!(all[1].2.starts_with("3 more reports"), "{all:?}");
         drop(events);
-        reporter.report(Weight::Note, "nobody hears it");
+        reporter.report(Severity::Note, "nobody hears it");
     }
 }

@@ -32,7 +32,7 @@ pub mod virtio_net;
 pub use addresses::{AddressFollower, LocalSink};
 pub use driver::{Direction, Driver, DriverHelp, Environment, Files, OpenError, OptionHelp, Shared};
 pub use error::{SystemError, interface_gone};
-pub use events::{PortEvents, Reporter, Weight};
+pub use events::{PortEvents, Reporter, Severity};
 pub use fill_level::FillLevel;
 pub use gather::{Gather, Ungathered};
 pub use interface::{Controller, Interface};

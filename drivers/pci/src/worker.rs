@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
-use warmlane_driver_common::{Reporter, Weight};
+use warmlane_driver_common::{Reporter, Severity};
 
 /// How long after a device was given up it is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -133,7 +133,7 @@ impl<A: Attended> Worker<A> {
     }
 
     fn warn(&self, what: &str) {
-        self.reporter.report(Weight::Warning, what);
+        self.reporter.report(Severity::Warning, what);
     }
 
     /// Starts the device, if it is there. If it fails, it is stopped.
@@ -202,7 +202,7 @@ impl<A: Attended> Worker<A> {
     fn note_link(&mut self, is_up: bool) {
         if std::mem::replace(&mut self.link, is_up) != is_up {
             if is_up {
-                self.reporter.report(Weight::Note, "its link is up");
+                self.reporter.report(Severity::Note, "its link is up");
             } else {
                 self.warn("its link is down");
             }

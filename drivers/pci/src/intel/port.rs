@@ -16,7 +16,7 @@ use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
-use warmlane_driver_common::{Environment, Reporter, Weight};
+use warmlane_driver_common::{Environment, Reporter, Severity};
 use warmlane_mem::Region;
 use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_virtio::bus::is_ring_size;
@@ -275,7 +275,7 @@ pub(crate) fn open<C: Chip<Window>>(
     let worker = Worker::start(attendance, card, taken, reporter.clone(), &events)?;
     let mut notes = Vec::new();
     if without_iommu {
-        reporter.report(Weight::Warning, vfio::warning(address));
+        reporter.report(Severity::Warning, vfio::warning(address));
     }
     let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));

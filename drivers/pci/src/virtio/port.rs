@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane_driver_common::peer::Event;
-use warmlane_driver_common::{Environment, Reporter, Weight};
+use warmlane_driver_common::{Environment, Reporter, Severity};
 use warmlane_port::Port;
 use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size, longest_frame};
 use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS};
@@ -333,7 +333,7 @@ pub(crate) fn open(
     let worker = Worker::start(attendance, card, taken, reporter.clone(), &events)?;
     let mut notes = Vec::new();
     if without_iommu {
-        reporter.report(Weight::Warning, vfio::warning(address));
+        reporter.report(Severity::Warning, vfio::warning(address));
     }
     let facts = worker.attended.facts;
     let running = worker.running.as_ref();
