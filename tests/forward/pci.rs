@@ -389,7 +389,9 @@ impl Pair<'_> {
                 self.tell("cat /notes"),
                 self.lab.process.output()
             );
-            wire.send(&question);
+            if !wire.offer(&question) {
+                continue;
+            }
             while let Some(frame) = wire.receive() {
                 let message = frame.get(34..).unwrap_or_default();
                 if frame.starts_with(&answer) && message == echo(0, number) {
