@@ -423,7 +423,9 @@ impl Pair<'_> {
                 }
                 assert!(Instant::now() < end, "packet {received} was lost: {}", self.tell("cat /notes"));
             };
-            assert_eq!(got, data(from, received, lengths[received], After), "packet {received}");
+            let is_right = got == data(from, received, lengths[received], After);
+            // Else it says who dropped it, if it was dropped.
+            assert!(is_right, "packet {received}: {}", self.tell("warmlane stats 2>&1; cat /notes"));
         }
         assert_eq!(self.wires[to].receive_forwarded(), None);
         lengths.len() as u64
