@@ -19,5 +19,5 @@ pub(crate) const VENDOR: u16 = 0x1af4;
 pub(crate) const DEVICES: [u16; 2] = [0x1041, 0x1000];
 
 /// What is wrong with a device that doesn't go by the IOMMU that is there.
-pub(crate) const ROUND_IOMMU: &str = "it bypasses the IOMMU (no VIRTIO_F_ACCESS_PLATFORM), so it would write to other memory than it is given: QEMU has it go through with \
+pub(crate) const BYPASSES_IOMMU: &str = "it bypasses the IOMMU (no VIRTIO_F_ACCESS_PLATFORM), so it would write to other memory than it is given: QEMU has it go through with \
      iommu_platform=on,disable-legacy=on";

@@ -131,7 +131,7 @@ impl Cache {
                     for ((packet, entry), line) in now.iter().zip(run).zip(&stored[next..]) {
                         fetch_behind(line);
                         copied.bytes += u64::from(entry.length);
-                        // SAFETY: as above; the buffer has space for the longest frame, and a line is no more than that in whole lines.
+                        // SAFETY: as above. `ALL_FIT`, so a buffer has space for whole lines of the longest frame, which is one.
                         unsafe { fill.line(packet, entry.length, line) };
                     }
                 } else {
@@ -163,8 +163,9 @@ struct Fill<'a, R: Registers, const ALL_FIT: bool> {
     data_lines: usize,
     data_offset: usize,
     clean: PacketState,
-    /// `clean`, whose first word is without data.
+    /// `clean`, to be stored at once.
     half: R::Half,
+    /// Its first word for a packet without data.
     empty: u64,
 }
 

@@ -148,7 +148,7 @@ impl Bus {
         if !force {
             let kind = Kind::of(&device)?;
             if kind == Kind::Virtio && device.group.is_some() && self.goes_by_iommu(address) == Some(false) {
-                let problem = virtio::ROUND_IOMMU.to_owned();
+                let problem = virtio::BYPASSES_IOMMU.to_owned();
                 return Err(PciError::Device { address, problem });
             }
             let carrying = self.default_interfaces()?;

@@ -59,7 +59,7 @@ impl<R: Registers> Device<R> {
             return Err("it is of the time before virtio 1.0".to_owned());
         }
         if has_iommu && offered & ACCESS_PLATFORM == 0 {
-            return Err(super::ROUND_IOMMU.to_owned());
+            return Err(super::BYPASSES_IOMMU.to_owned());
         }
         if wanted & !offered & PACKED != 0 {
             return Err("it has no packed rings: leave packed out (QEMU: packed=on)".to_owned());
