@@ -1,4 +1,4 @@
-//! Who does the work on packets that a port may do or software has to, port by port: for people who want to know.
+//! What each port is like, and who does the work on packets that it may do or software has to: for people who want to know.
 
 use std::fmt;
 
@@ -7,14 +7,23 @@ use warmlane_forward::datapath::Forwarder;
 use warmlane_port::software_offload::MERGED;
 use warmlane_port::{Layered, Port, TransmitOffloads, Transports};
 use warmlane_vxlan::Gateway;
+use warmlane_wire::ethernet::MacAddress;
 
-/// Who does what for the packets of a port.
+/// What a port is like, and who does what for its packets.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortOffloads {
     /// The port's name.
     pub port: String,
     /// Its driver's.
     pub driver: &'static str,
+    /// How many queues it receives by, one a lane.
+    pub receive_queues: usize,
+    /// How many it sends by.
+    pub transmit_queues: usize,
+    /// The largest IP packet in bytes, if that is known.
+    pub mtu: Option<u32>,
+    /// Its own Ethernet address, if it has one.
+    pub address: Option<String>,
     /// The port does what is said as far as the other side agrees when it connects; software does what it doesn't agree to.
     pub if_agreed: bool,
     /// All kinds of work, in the order in which packets meet them.
@@ -99,7 +108,16 @@ fn of_port(port: &Port, accepted: TransmitOffloads, left: TransmitOffloads) -> P
         ]);
     }
     let if_agreed = ["vhost", "virtio"].contains(&port.driver);
-    PortOffloads { port: port.name.clone(), driver: port.driver, if_agreed, work }
+    PortOffloads {
+        port: port.name.clone(),
+        driver: port.driver,
+        receive_queues: port.receive.len(),
+        transmit_queues: port.transmit.len(),
+        mtu: port.capabilities.mtu,
+        address: port.capabilities.mac.map(|mac| MacAddress(mac).to_string()),
+        if_agreed,
+        work,
+    }
 }
 
 fn whole(work: &'static str, by_port: bool, by_software: bool) -> Offload {
@@ -124,6 +142,15 @@ impl fmt::Display for PortOffloads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let condition = if self.if_agreed { ", as far as the other side agrees" } else { "" };
         writeln!(f, "{} ({}{condition})", self.port, self.driver)?;
+        if let Some(address) = &self.address {
+            writeln!(f, "  {:<27}{address}", "address")?;
+        }
+        if let Some(mtu) = self.mtu {
+            writeln!(f, "  {:<27}{mtu} bytes", "largest packet (MTU)")?;
+        }
+        let queues = [(self.receive_queues, "to receive"), (self.transmit_queues, "to send")];
+        let queues = queues.map(|(count, what)| format!("{count} {what}"));
+        writeln!(f, "  {:<27}{}", "queues, one a lane", queues.join(", "))?;
         for Offload { work, by_port, by_software } in &self.work {
             let doers = [("the port", by_port), ("software", by_software)];
             let mut parts: Vec<String> = doers

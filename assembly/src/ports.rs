@@ -41,14 +41,14 @@ pub enum ParsePortError {
         known: String,
     },
     /// An option is wrong.
-    #[error("{driver}: {problem} (as in {example})")]
+    #[error("{driver}: {problem} ({hint})")]
     Option {
         /// The driver.
         driver: &'static str,
         /// What is wrong.
         problem: OptionError,
-        /// A use of the driver that works.
-        example: &'static str,
+        /// What that option is, or a use of the driver that works.
+        hint: String,
     },
 }
 

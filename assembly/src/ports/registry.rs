@@ -65,8 +65,8 @@ macro_rules! registry {
                         .map(Self::$variant)
                         .map_err(|problem| ParsePortError::Option {
                             driver: <$driver as Driver>::HELP.name,
+                            hint: <$driver as Driver>::HELP.hint(problem.key.as_deref()),
                             problem,
-                            example: <$driver as Driver>::HELP.examples.first().copied().unwrap_or_default(),
                         });
                 })+
                 Err(ParsePortError::UnknownDriver { name: name.to_owned(), known: NAMES.join(", ") })
@@ -192,6 +192,13 @@ mod tests {
         assert_eq!(error("null:fast"), "null: there is no option 'fast': this driver has none (as in null)");
         let fast = error("xdp:eth0,mode=fast");
         assert!(fast.contains("option 'mode': 'fast' is unknown: expected best, zero-copy"), "{fast}");
+        assert!(fast.contains("(mode=best|"), "{fast}");
+        let size = error("pci:0000:00:04.0,ring-size=65536");
+        assert!(size.contains("(ring-size=DESCRIPTORS: of each ring, a power of two"), "{size}");
+        assert!(
+            error("pci:here").ends_with("(as in pci:0000:00:04.0)"),
+            "the main option is in each example"
+        );
         for (text, part) in [
             ("driver = { nil = {} }", "unknown driver 'nil'"),
             ("driver = { xdp = { interface = \"a\" }, null = {} }", "one driver"),

@@ -333,7 +333,10 @@ fn pool_shortfall(pool: &HugePagePool, needed: u64, refusal: &Refusal) -> Shortf
     } else {
         Shortfall {
             reason: format!("{needed} needed, {} of the pool's {} free", pool.obtainable(), pool.total),
-            remedy: huge_pages::reserve_command(pool.page_bytes, pool.total_for(needed)),
+            remedy: format!(
+                "{}, and more if something else wants some, too",
+                huge_pages::reserve_command(pool.page_bytes, pool.total_for(needed))
+            ),
         }
     }
 }

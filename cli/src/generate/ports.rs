@@ -87,7 +87,7 @@ impl FromStr for Both {
         options::parse(settings, None).map(Self::Loop).map_err(|problem| ParsePortError::Option {
             driver: "loop",
             problem,
-            example: "loop:rate=2Mpps,buffer=64",
+            hint: "as in loop:rate=2Mpps,buffer=64".to_owned(),
         })
     }
 }

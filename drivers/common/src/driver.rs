@@ -56,6 +56,15 @@ impl DriverHelp {
     pub fn main_option(&self) -> Option<&'static str> {
         self.options.first().map(|option| option.key)
     }
+
+    /// What helps who got an option wrong: what that one is, or else a use that works.
+    pub fn hint(&self, key: Option<&str>) -> String {
+        let is_meant = |option: &&OptionHelp| Some(option.key) == key && key != self.main_option();
+        match self.options.iter().find(is_meant) {
+            Some(OptionHelp { key, value, meaning }) => format!("{key}={value}: {meaning}"),
+            None => format!("as in {}", self.examples.first().unwrap_or(&self.name)),
+        }
+    }
 }
 
 /// Help for one option.
@@ -176,6 +185,15 @@ impl Environment<'_> {
     ) {
         let name = self.name.clone();
         self.events().add(name, status);
+    }
+
+    /// Counts the next port's connection, or link, of which the port reports itself what becomes. `status` is asked now and then.
+    pub fn count_connection(
+        &mut self,
+        status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
+    ) {
+        let name = self.name.clone();
+        self.events().count(name, status);
     }
 
     /// By which threads of the next port report what happens to it.

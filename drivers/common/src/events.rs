@@ -74,7 +74,8 @@ impl Default for PortEvents {
 struct Watched {
     port: String,
     status: Arc<Ask>,
-    last: ConnectionStatus,
+    /// As it was told last. `None`: the port reports what becomes of it.
+    last: Option<ConnectionStatus>,
 }
 
 /// A connection among what is counted.
@@ -85,7 +86,7 @@ impl Shown {
         set: "port",
         name: "connections",
         unit: "connections",
-        help: "1 while the other side is connected, and else 0.",
+        help: "1 while the other side is connected (`pci`: the link is up), and else 0.",
         role: Role::Gauge,
     };
 
@@ -93,7 +94,7 @@ impl Shown {
         set: "port",
         name: "connected",
         unit: "times",
-        help: "Times that the other side connected.",
+        help: "Times that the other side connected (`pci`: that the link came up).",
         role: Role::Note,
     };
 }
@@ -107,13 +108,23 @@ impl Source for Shown {
 }
 
 impl PortEvents {
-    /// One more connection, of this port.
+    /// One more connection, of this port. What becomes of it is told.
     pub(crate) fn add(
         &mut self,
         port: String,
         status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
     ) {
-        self.connections.push(Watched { port, status: Arc::new(status), last: ConnectionStatus::default() });
+        let last = Some(ConnectionStatus::default());
+        self.connections.push(Watched { port, status: Arc::new(status), last });
+    }
+
+    /// As [`add`](Self::add), for a port that reports itself what becomes of it.
+    pub(crate) fn count(
+        &mut self,
+        port: String,
+        status: impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static,
+    ) {
+        self.connections.push(Watched { port, status: Arc::new(status), last: None });
     }
 
     /// For threads of the port of this name.
@@ -150,7 +161,7 @@ impl PortEvents {
 
 impl Watched {
     fn tell_change(&mut self, mut tell: impl FnMut(&str, &str)) {
-        let Self { port, status, last } = self;
+        let Self { port, status, last: Some(last) } = self else { return };
         let Some(now) = status().filter(|now| now != last) else { return };
         let is_new = now.connections != last.connections;
         if last.connected && (is_new || !now.connected) {
@@ -236,6 +247,20 @@ mod tests {
         assert_eq!(values(), [("connections", 0), ("connected", 1)]);
         drop(connection);
         assert_eq!(values(), [("connections", 0), ("connected", 0)]);
+    }
+
+    #[test]
+    fn what_a_port_reports_itself_is_counted_and_not_told_twice() {
+        let connection = Arc::new(Connection::default());
+        let (mut events, registry) = (PortEvents::default(), Registry::new());
+        let looked_at = Arc::clone(&connection);
+        events.count("east".to_owned(), move || Some(looked_at.status()));
+        events.register(&registry);
+        connection.up();
+        events.tell(|_, _, sentence| panic!("{sentence}"));
+        let mut values = Vec::new();
+        registry.read(|_, entry| values.push(entry.value));
+        assert_eq!(values, [1, 1]);
     }
 
     #[test]

@@ -145,16 +145,15 @@ pub enum PciError {
     },
     /// Without an IOMMU a device needs memory in one piece.
     #[error(
-        "PCI device {address} has no IOMMU, and so needs {bytes} bytes of memory in one piece: {reason}; reserve huge pages (`echo 64 \
-         >/proc/sys/vm/nr_hugepages`), or take a smaller ring-size"
+        "PCI device {address} has no IOMMU, and so needs {bytes} bytes of memory in one piece: {problem}"
     )]
     Scattered {
         /// The device.
         address: PciAddress,
         /// How much.
         bytes: usize,
-        /// What is there instead.
-        reason: String,
+        /// What is there instead, and the remedy.
+        problem: String,
     },
     /// No driver here knows it.
     #[error(

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use warmlane_driver_common::peer::Event;
+use warmlane_driver_common::peer::{Connection, ConnectionStatus, Event};
 use warmlane_driver_common::{Reporter, Severity};
 
 /// How long after a device was given up it is tried again.
@@ -94,8 +94,9 @@ pub(crate) struct Worker<A: Attended> {
     taken: Option<Taken>,
     reporter: Reporter,
     events: Arc<Events>,
-    /// As it was last told of: up until something else is heard.
-    link: bool,
+    link: Arc<Connection>,
+    /// As people last heard of the link: up until something else is said.
+    told_link: bool,
     restarted: Option<Instant>,
 }
 
@@ -116,11 +117,18 @@ impl<A: Attended> Worker<A> {
             taken,
             reporter,
             events: Arc::clone(events),
-            link: true,
+            link: Arc::default(),
+            told_link: true,
             restarted: None,
         };
         worker.start_card()?;
         Ok(worker)
+    }
+
+    /// Whether the link is up, for as long as there is a thread that looks after it.
+    pub(crate) fn link(&self) -> impl Fn() -> Option<ConnectionStatus> + Send + Sync + 'static {
+        let link = Arc::downgrade(&self.link);
+        move || Some(link.upgrade()?.status())
     }
 
     /// Looks after the device in a thread of its own, until the result is dropped.
@@ -155,6 +163,7 @@ impl<A: Attended> Worker<A> {
     /// somebody else's while the device still writes to it.
     fn stop(&mut self) -> bool {
         self.attended.close_rings();
+        self.link.down(String::new());
         self.unstopped.extend(self.running.take());
         // What is gone writes nothing.
         let is_silent = self.card.as_ref().is_none_or(Stoppable::silence);
@@ -200,7 +209,12 @@ impl<A: Attended> Worker<A> {
     }
 
     fn note_link(&mut self, is_up: bool) {
-        if std::mem::replace(&mut self.link, is_up) != is_up {
+        match (self.link.status().connected, is_up) {
+            (false, true) => self.link.up(),
+            (true, false) => self.link.down(String::new()),
+            _ => {}
+        }
+        if std::mem::replace(&mut self.told_link, is_up) != is_up {
             if is_up {
                 self.reporter.report(Severity::Note, "its link is up");
             } else {
@@ -270,7 +284,7 @@ impl Drop for Membership {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use warmlane_driver_common::PortEvents;
     use warmlane_testkit::exchange::until;
 
@@ -280,6 +294,7 @@ mod tests {
         /// What was done, in this order, but for looks.
         log: Mutex<Vec<&'static str>>,
         looks: AtomicU32,
+        is_link_down: AtomicBool,
         /// What doesn't work.
         failing: Mutex<Vec<&'static str>>,
         broken: Mutex<Option<&'static str>>,
@@ -290,6 +305,10 @@ mod tests {
         fn note(&self, what: &'static str) -> bool {
             self.log.lock().unwrap().push(what);
             !self.failing.lock().unwrap().contains(&what)
+        }
+
+        fn link(&self) -> bool {
+            !self.is_link_down.load(Ordering::Relaxed)
         }
 
         fn count(&self, what: &str) -> usize {
@@ -340,7 +359,7 @@ mod tests {
 
         fn start(&mut self, _: &FakeCard, running: &mut Option<FakeMemory>) -> Result<bool, PciError> {
             *running = Some(FakeMemory(Arc::clone(&self.fate)));
-            if self.fate.note("start") { Ok(true) } else { Err(PciError::RingSize { size: 1 }) }
+            if self.fate.note("start") { Ok(self.fate.link()) } else { Err(PciError::RingSize { size: 1 }) }
         }
 
         fn close_rings(&mut self) {
@@ -349,7 +368,7 @@ mod tests {
 
         fn look(&mut self, _: &FakeCard, _: &FakeMemory) -> Result<bool, &'static str> {
             self.fate.looks.fetch_add(1, Ordering::Relaxed);
-            self.fate.broken.lock().unwrap().take().map_or(Ok(true), Err)
+            self.fate.broken.lock().unwrap().take().map_or(Ok(self.fate.link()), Err)
         }
 
         fn alarm(&self) -> &Event {
@@ -425,5 +444,23 @@ mod tests {
         drop(end);
         assert_eq!((fate.count("start"), fate.count("free"), fate.count("let go")), (3, 3, 1));
         assert_eq!(looks(), before, "nobody looks at what is gone");
+    }
+
+    #[test]
+    fn a_link_is_counted_while_there_is_a_device() {
+        let (fate, events) = (Arc::<Fate>::default(), Events::new().unwrap());
+        let worker = start(&fate, &events).unwrap();
+        let link = worker.link();
+        let seen = || link().map(|status| (status.connected, status.connections));
+        assert_eq!(seen(), Some((true, 1)));
+        let end = worker.spawn().unwrap();
+        fate.is_link_down.store(true, Ordering::Relaxed);
+        until("it is down", || seen() == Some((false, 1)));
+        fate.is_link_down.store(false, Ordering::Relaxed);
+        until("it is up again", || seen() == Some((true, 2)));
+        events.request.signal();
+        until("there is no device any more", || seen() == Some((false, 2)));
+        drop(end);
+        assert_eq!(seen(), None);
     }
 }

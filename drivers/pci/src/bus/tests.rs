@@ -218,3 +218,39 @@ fn a_device_that_vfio_refuses_goes_back() {
     fs::remove_dir_all(bus.drivers().join(VFIO)).unwrap();
     assert!(matches!(bus.take(at(CARRIED), false), Err(PciError::NoVfio)));
 }
+
+#[test]
+fn what_could_not_be_driven_stays_unless_forced() {
+    let tree = Tree::new();
+    tree.act("virtio-pci", "");
+    tree.add("0000:00:06.0", ("0x020000", "0x8086", "0x100e"), "e1000e", "net/eth2");
+    let bus = tree.bus();
+    let unknown = at("0000:00:06.0");
+    assert!(matches!(bus.take(unknown, false), Err(PciError::Unknown { device: 0x100e, .. })));
+    // Digits of features, the lowest first: that of VIRTIO_F_ACCESS_PLATFORM is the 34th.
+    let features = tree.sys().join("bus/pci/devices").join(CARRIED).join("virtio1/features");
+    fs::write(&features, "1".repeat(33) + "01\n").unwrap();
+    let error = bus.take(at(CARRIED), false).unwrap_err().to_string();
+    assert!(error.contains("IOMMU"), "{error}");
+    assert_eq!(driver(&bus, CARRIED), "virtio-pci");
+    bus.take(unknown, true).unwrap();
+    bus.take(at(CARRIED), true).unwrap();
+    bus.give(at(CARRIED)).unwrap();
+    fs::write(&features, "0".repeat(33) + "10\n").unwrap();
+    bus.take(at(CARRIED), false).unwrap();
+}
+
+#[test]
+fn without_an_iommu_the_remedy_is_one_that_this_kernel_has() {
+    let tree = Tree::new();
+    tree.act("virtio-pci", "");
+    let bus = tree.bus();
+    fs::remove_file(tree.sys().join("bus/pci/devices").join(CARRIED).join("iommu_group")).unwrap();
+    assert!(matches!(bus.take(at(CARRIED), false), Err(PciError::NoIommu { .. })));
+    let mode = tree.sys().join("module/vfio/parameters");
+    fs::create_dir_all(&mode).unwrap();
+    fs::write(mode.join("enable_unsafe_noiommu_mode"), "N\n").unwrap();
+    assert!(matches!(bus.take(at(CARRIED), false), Err(PciError::NoGroup { .. })));
+    fs::write(mode.join("enable_unsafe_noiommu_mode"), "Y\n").unwrap();
+    bus.take(at(CARRIED), false).unwrap();
+}

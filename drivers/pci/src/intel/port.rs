@@ -218,7 +218,7 @@ impl<C: Chip<Window>> Attended for Attendance<C> {
 /// [`PciError`] says what is wrong with the options or the card, and the remedy.
 pub(crate) fn open<C: Chip<Window>>(
     options: &PciOptions,
-    environment: &Environment<'_>,
+    environment: &mut Environment<'_>,
     reporter: &Reporter,
     // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
     taken: Option<Taken>,
@@ -280,6 +280,7 @@ pub(crate) fn open<C: Chip<Window>>(
     let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));
     let mac = worker.attended.mac;
+    environment.count_connection(worker.link());
     let end = worker.spawn()?;
     let (receive_checksums, does) =
         if offloads { (Layered::OUTER, OFFLOADS) } else { (Layered::NONE, TransmitOffloads::NONE) };

@@ -230,7 +230,7 @@ impl<Q: Queue> ReceiveRing<Q> {
                 break;
             }
         }
-        let least = REFILL.min(self.memory.size() / 4);
+        let least = REFILL.max(self.memory.size() / 8).min(self.memory.size() / 4);
         self.fill(least);
         self.tell(least);
         Ok(())

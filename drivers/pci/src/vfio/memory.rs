@@ -51,12 +51,12 @@ impl DeviceMemory {
     ) -> Result<Self, PciError> {
         let (pci, whole) = (device.address(), bytes as u64);
         if device.reach() == Reach::All {
-            let scattered =
-                |reason: &str| PciError::Scattered { address: pci, bytes, reason: reason.to_owned() };
+            let scattered = |problem| PciError::Scattered { address: pci, bytes, problem };
             if !matches!(pages, PageSize::Huge2M | PageSize::Huge1G) {
-                return Err(scattered("it is on pages that the kernel may move"));
+                let problem = "it is on pages that the kernel may move: reserve huge pages (`sysctl vm.nr_hugepages=64`)";
+                return Err(scattered(problem.to_owned()));
             }
-            let address = physical(start.addr().get(), bytes).map_err(|reason| scattered(&reason))?;
+            let address = physical(start.addr().get(), bytes).map_err(scattered)?;
             return Ok(Self { device: device.clone(), address, bytes: whole });
         }
         let failed = |action| move |source| PciError::Vfio { address: pci, action, source };
@@ -137,7 +137,8 @@ fn one_piece(entries: impl Iterator<Item = u64>) -> Result<u64, String> {
         }
         let first = *first.get_or_insert(number);
         if number != first + page as u64 {
-            return Err("its huge pages don't follow each other".to_owned());
+            let problem = "its huge pages don't follow each other: take a smaller ring-size or pool, or reserve pages of 1 GiB at boot (`hugepagesz=1G hugepages=1`)";
+            return Err(problem.to_owned());
         }
     }
     first.map(|number| number * PAGE as u64).ok_or_else(|| "it has no pages".to_owned())

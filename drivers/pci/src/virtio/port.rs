@@ -153,6 +153,7 @@ struct DeviceSettings {
 /// What a device has while it runs; dropped in this order.
 struct Running {
     features: u64,
+    ring_size: u16,
     /// The device's.
     _given: Vec<DeviceMemory>,
     /// This process's, one for each pair of rings. The first has the control queue as well.
@@ -201,7 +202,7 @@ fn start(
             Ok::<_, PciError>(address)
         })?);
     }
-    let running = running.insert(Running { features, _given: given, memories });
+    let running = running.insert(Running { features, ring_size, _given: given, memories });
     let interrupts: Vec<_> = std::iter::once(config).chain(received).cloned().collect();
     card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
     if !card.device.common.set_config_vector(CONFIG_VECTOR) {
@@ -295,7 +296,7 @@ impl Attended for Attendance {
 /// [`PciError`] says what is wrong with the options or the device, and the remedy.
 pub(crate) fn open(
     options: &PciOptions,
-    environment: &Environment<'_>,
+    environment: &mut Environment<'_>,
     reporter: &Reporter,
     // Behind the device, which is dropped first then: the kernel waits for whoever has it open.
     taken: Option<Taken>,
@@ -338,6 +339,13 @@ pub(crate) fn open(
     let facts = worker.attended.facts;
     let running = worker.running.as_ref();
     notes.extend(running.and_then(|running| running.memories[0].fallback()).map(str::to_owned));
+    if let Some(Running { ring_size: there, .. }) = running
+        && *there < ring_size
+    {
+        notes.push(format!(
+            "PCI device {address} has rings of {there} descriptors, and {ring_size} are asked for"
+        ));
+    }
     let agreed = running.map_or(0, |running| running.features);
     // What is longer the device would drop, and say nothing.
     if let (Some(largest), Some(mtu)) = (largest_mtu(agreed, facts.mtu), environment.mtu)
@@ -348,6 +356,7 @@ pub(crate) fn open(
     if has_several && agreed & RSS == 0 {
         notes.push(queues::without_rss(address));
     }
+    environment.count_connection(worker.link());
     let end = worker.spawn()?;
     let mut port = rings.port((&environment.name, "pci"), environment.pool, agreed, &end);
     port.capabilities.mac = facts.address;
