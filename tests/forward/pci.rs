@@ -22,9 +22,7 @@ use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
-use self::cards::{
-    E1000E, E1000E_ZERO_COPY, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, VIRTIO_QUEUES, colons, dotted,
-};
+use self::cards::{E1000E, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, VIRTIO_QUEUES, colons, dotted};
 use self::tcp::Receiver;
 use self::wire::Look::{After, Before};
 use self::wire::{Medium, Wire, checksum, data, echo, ethernet, ipv4};
@@ -91,7 +89,7 @@ impl Lab {
         let more = format!("{modules} {}", E1000E.driver);
         // Debian's kernel for clouds has drivers for few cards.
         let (kinds, modules) = if Machine::has_kernel(&more) {
-            (vec![&VIRTIO, &E1000E_ZERO_COPY], more)
+            (vec![&VIRTIO, &E1000E], more)
         } else {
             requirements::missing("a kernel in /boot with the module e1000e (Debian's linux-image-amd64)");
             (vec![&VIRTIO], modules)

@@ -32,8 +32,8 @@ impl Driver for PciDriver {
             whoever sends its packets on: fewer, longer packets; without it, true";
         "promiscuous" "true|false": "receive what is for other stations, too, as virtio devices always do; \
             without it, false";
-        "zero-copy" "true|false": "let the card fill the pool's own buffers, and send from them: no copies, and \
-            a card that is trusted with all packets. Not of virtio devices; without it, false";
+        "zero-copy" "true|false": "let the device fill the pool's own buffers, and send from them: no copies, and \
+            a device that is trusted with all packets; without it, false";
     };
     type Options = PciOptions;
 

@@ -203,13 +203,18 @@ pub enum PciError {
         /// The device.
         address: PciAddress,
     },
-    /// Virtio devices are always copied to and from.
+    /// A device needs more buffers of a pool.
     #[error(
-        "PCI device {address} is a virtio device, to and from which packets are copied: leave zero-copy out"
+        "PCI device {address} takes {needed} buffers of pool {pool:?} with zero-copy, which has not so many left: give the pool more (`--buffers`), take a smaller \
+         ring-size, or leave zero-copy out"
     )]
-    NotZeroCopy {
+    NoBuffers {
         /// The device.
         address: PciAddress,
+        /// The pool.
+        pool: String,
+        /// How many it needs.
+        needed: u32,
     },
     /// The card would write behind a buffer.
     #[error(

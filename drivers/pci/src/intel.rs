@@ -16,6 +16,7 @@ mod port;
 pub(crate) mod queue;
 pub(crate) mod receive;
 pub(crate) mod registers;
+mod requested;
 pub(crate) mod rings;
 mod segmentation;
 pub(crate) mod transmit;

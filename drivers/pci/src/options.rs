@@ -25,7 +25,7 @@ pub struct PciOptions {
     /// Receive what is for other stations, too. Virtio devices always do.
     #[serde(default)]
     pub promiscuous: bool,
-    /// Have the card write to the pool's buffers and read from them: it can then write to any of them, at any time. Not of virtio devices.
+    /// Have the device write to the pool's buffers and read from them: it can then write to any of them, at any time.
     #[serde(default)]
     pub zero_copy: bool,
 }

@@ -4,6 +4,7 @@
 mod bar;
 mod calls;
 mod config;
+mod crossing;
 mod memory;
 
 use crate::address::PciAddress;
@@ -11,6 +12,7 @@ use crate::bus::{Bus, VFIO};
 use crate::error::PciError;
 pub(crate) use bar::{Bar, Registers, Window};
 pub(crate) use config::{CapabilityIterator, ConfigSpace};
+pub(crate) use crossing::Crossing;
 pub use memory::DeviceMemory;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};

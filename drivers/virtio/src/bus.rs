@@ -5,6 +5,7 @@
 //! What a device is told besides goes by its [`ControlQueue`].
 
 mod control;
+mod null_device;
 
 use crate::features::{DRIVER_OFFLOADS, EVENT_INDEX, MERGEABLE, PACKED, header_length};
 use crate::layout::{Layout, RING_SIZES, ROOM};
@@ -16,9 +17,11 @@ use crate::queue::ring::{Active, AnySide, Ring};
 use crate::queue::sides::RingSide;
 use control::{CONTROL_RING_SIZES, ControlLayout};
 pub use control::{ControlError, ControlQueue, LONGEST_COMMAND};
+pub use null_device::NullDevice;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use warmlane_driver_common::SharedPool;
 use warmlane_driver_common::peer::Event;
 use warmlane_mem::Pool;
 use warmlane_port::Port;
@@ -121,6 +124,15 @@ impl BusMemory {
         let memory = Arc::new(GuestMemory::ours(layout.address, mapping));
         let sides = (0..rings).map(|number| layout.driver(number, &memory, features, None)).collect();
         Ok(Self { layout, control, features, memory, sides, fallback })
+    }
+
+    /// Has the device reach a pool, too: it fills buffers of that, and sends from them, so that packets of one buffer are not copied. Before the device is told of
+    /// anything. `None`: the pool has too few buffers left for all that the device fills, or they have no space for headers in front of their data.
+    pub fn lend(self, pool: &Arc<SharedPool>) -> Option<Self> {
+        let memory = Arc::new(self.memory.with_pool(pool));
+        let side = |number| self.layout.lending_driver(number, &memory, self.features, pool).map(Some);
+        let sides = (0..self.layout.rings).map(side).collect::<Option<Vec<_>>>()?;
+        Some(Self { memory, sides, ..self })
     }
 
     /// Where a ring is.
@@ -230,6 +242,9 @@ impl BusRings {
         over_rings((name, driver), pool, &self.rings, (RingSide::Driver, features), end)
     }
 }
+
+#[cfg(test)]
+mod lending_tests;
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,16 @@
 //! How a driver's memory is cut: rings, and buffers for each.
 
-use crate::features::{EVENT_INDEX, IN_ORDER, MERGEABLE};
+use crate::features::{EVENT_INDEX, IN_ORDER, MERGEABLE, header_length};
 use crate::memory::GuestMemory;
 use crate::protocol::RingAddresses;
-use crate::queue::driver::{Buffers, Driver, DriverRing, PackedDriverRing, SplitDriverRing};
+use crate::queue::driver::{Buffers, Driver, DriverRing, PackedDriverRing, PoolBuffers, SplitDriverRing};
 use crate::queue::ring::AnySide;
 use crate::ring::{packed, split, word64};
 use std::ops::RangeInclusive;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use warmlane_driver_common::SharedPool;
 
 /// How many descriptors a ring can have. The longest packet has to fit into fewer buffers.
 pub(crate) const RING_SIZES: RangeInclusive<u16> = 64..=1 << 15;
@@ -91,7 +93,7 @@ impl Layout {
     }
 
     /// A packed ring. `None`: the memory is not of this layout. Who has the ring holds the memory.
-    fn packed_ring(self, number: usize, memory: &GuestMemory) -> Option<packed::PackedRing> {
+    pub(crate) fn packed_ring(self, number: usize, memory: &GuestMemory) -> Option<packed::PackedRing> {
         let [descriptors, driver, device] = self.pointers(number, memory)?;
         let parts = packed::Parts { descriptors, driver, device };
         // SAFETY: the parts are mapped, at multiples of a line, for as long as the memory is held, as who has the ring does; sizes are at most `LONGEST`.
@@ -100,7 +102,7 @@ impl Layout {
     }
 
     /// A split ring; as above.
-    fn split_ring(self, number: usize, memory: &GuestMemory) -> Option<split::SplitRing> {
+    pub(crate) fn split_ring(self, number: usize, memory: &GuestMemory) -> Option<split::SplitRing> {
         let [descriptors, available, used] = self.pointers(number, memory)?;
         let parts = split::Parts { descriptors, available, used };
         // SAFETY: as above, and the size is a power of two.
@@ -118,6 +120,42 @@ impl Layout {
         })
     }
 
+    /// The buffers of a ring; those with even numbers are filled by the device.
+    fn buffers(self, number: usize, features: u64) -> Buffers {
+        let offset = self.rings * self.ring_bytes() + number * usize::from(self.size) * STRIDE as usize;
+        Buffers {
+            address: self.address + offset as u64,
+            stride: STRIDE,
+            room: ROOM,
+            count: self.size,
+            is_filled_by_device: number.is_multiple_of(2),
+            is_mergeable: features & MERGEABLE != 0,
+            is_in_order: features & IN_ORDER != 0,
+        }
+    }
+
+    /// A driver for a ring in which no device is, whose device reaches a pool besides the memory. `None`: the memory is not of this layout, or the pool has too few
+    /// buffers left, or none with space for headers.
+    pub(crate) fn lending_driver(
+        self,
+        number: usize,
+        memory: &GuestMemory,
+        features: u64,
+        pool: &Arc<SharedPool>,
+    ) -> Option<AnySide> {
+        let event_index = features & EVENT_INDEX != 0;
+        let buffers = self.buffers(number, features);
+        let pool = PoolBuffers::new(pool, self.size, header_length(features))?;
+        self.clear(number, memory)?;
+        Some(if self.is_packed {
+            let ring = PackedDriverRing::new(self.packed_ring(number, memory)?, event_index);
+            AnySide::PackedDriver(Driver::lending(ring, buffers, pool)?)
+        } else {
+            let ring = SplitDriverRing::new(self.split_ring(number, memory)?, event_index);
+            AnySide::SplitDriver(Driver::lending(ring, buffers, pool)?)
+        })
+    }
+
     /// A driver for a ring in which no device is; those with even numbers are filled by the device. It goes on with what the `former`
     /// driver of the same ring knows, unless the former device left nonsense. `None`: the memory is not of this layout.
     pub(crate) fn driver(
@@ -128,16 +166,7 @@ impl Layout {
         former: Option<AnySide>,
     ) -> Option<AnySide> {
         let event_index = features & EVENT_INDEX != 0;
-        let offset = self.rings * self.ring_bytes() + number * usize::from(self.size) * STRIDE as usize;
-        let buffers = Buffers {
-            address: self.address + offset as u64,
-            stride: STRIDE,
-            room: ROOM,
-            count: self.size,
-            is_filled_by_device: number.is_multiple_of(2),
-            is_mergeable: features & MERGEABLE != 0,
-            is_in_order: features & IN_ORDER != 0,
-        };
+        let buffers = self.buffers(number, features);
         let addresses = &mut memory.addresses();
         Some(if self.is_packed {
             let ring = self.packed_ring(number, memory)?;

@@ -7,7 +7,7 @@
 //! - [`bus`] is for ports whose device is hardware, or an emulator's: `drivers/pci` finds it and tells it where its rings are.
 //!
 //! Both copy packets with the same code, which sees a ring as a queue of buffers (`queue`), and share the code that keeps a connection
-//! (`connection`).
+//! (`connection`). A device on a bus can reach a pool as well, and then nothing is copied that is in one buffer of it ([`bus::BusMemory::lend`]).
 //!
 //! Promises: no system call, allocation or lock to wait for per packet. Whatever the other side writes is read once, copied and checked
 //! before it is used: an impossible value costs the packet or the connection, and nothing else.

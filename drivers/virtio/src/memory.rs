@@ -4,6 +4,7 @@ use crate::protocol::MemoryRegion;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use thiserror::Error;
+use warmlane_driver_common::SharedPool;
 use warmlane_driver_common::peer::PeerMapping;
 use warmlane_sys::pages::Mapping;
 
@@ -50,6 +51,8 @@ enum Shared {
     Theirs(PeerMapping),
     /// Lent to the other side: this side is the driver.
     Ours { _mapping: Mapping },
+    /// Lent to the other side, too: a pool.
+    Pool { _pool: Arc<SharedPool> },
 }
 
 impl Region {
@@ -118,6 +121,23 @@ impl GuestMemory {
         Self { regions: vec![Region { guest: address, length, user: address, start, mapping, times: 1 }] }
     }
 
+    /// With a pool besides, which is lent, too.
+    pub(crate) fn with_pool(&self, pool: &Arc<SharedPool>) -> Self {
+        let mapping = Arc::new(Shared::Pool { _pool: Arc::clone(pool) });
+        let base = pool.region().address();
+        let mut all = self.clone();
+        all.regions.extend(pool.pages().map(|(guest, offset, length)| Region {
+            guest,
+            length: length as u64,
+            user: guest,
+            // SAFETY: inside the region, which is mapped as long as the pool is held.
+            start: unsafe { base.add(offset) },
+            mapping: Arc::clone(&mapping),
+            times: 1,
+        }));
+        all
+    }
+
     /// One region less, unless it was [added more often](Self::add_again).
     ///
     /// # Errors
@@ -147,7 +167,7 @@ impl GuestMemory {
         self.regions.iter().any(|region| match &*region.mapping {
             Shared::Theirs(mapping) => mapping.is_lost(),
             // Its file is sealed.
-            Shared::Ours { .. } => false,
+            Shared::Ours { .. } | Shared::Pool { .. } => false,
         })
     }
 
@@ -224,7 +244,7 @@ impl Addresses<'_> {
             return Some(unsafe { self.area.start.add(offset as usize) });
         }
         let (pointer, there) = self.search(address, length)?;
-        (there == length.into()).then_some(pointer)
+        (there == u64::from(length)).then_some(pointer)
     }
 
     /// Where the first of `length` bytes is, and how many of them are in the same region.

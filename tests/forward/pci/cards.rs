@@ -42,26 +42,20 @@ pub(super) static VIRTIO: Kind = Kind {
     resets: true,
 };
 
-const PLAIN_E1000E: Kind = Kind {
+/// One of the cards reaches the pool.
+pub(super) static E1000E: Kind = Kind {
     driver: "e1000e",
     cards: ["0000:03:00.0", "0000:04:00.0"],
     devices: ["e1000e", "e1000e"],
     medium: Medium::Socket,
     has_rss: [false, false],
-    options: ["", ",ring-size=64,promiscuous=true"],
+    options: [",zero-copy=true", ",ring-size=64,promiscuous=true"],
     mtu: 9000,
     // QEMU 7.2 cuts by IP what it can't leave to others, and not by TCP.
     cuts: true,
     // The kernel's reset of QEMU's changes nothing that the port could notice.
     resets: false,
 };
-
-/// Where there is no IOMMU, a pool's memory is in too many pieces for a card to reach it.
-pub(super) static E1000E: Kind = PLAIN_E1000E;
-
-/// One of the cards reaches the pool.
-pub(super) static E1000E_ZERO_COPY: Kind =
-    Kind { options: [",zero-copy=true", PLAIN_E1000E.options[1]], ..PLAIN_E1000E };
 
 /// Of another machine, whose emulator is newer.
 pub(super) static IGB: Kind = Kind {
@@ -76,7 +70,7 @@ pub(super) static IGB: Kind = Kind {
     resets: true,
 };
 
-/// Of virtio, with several queues. The first leaves it to the TAP interface that it is at how flows are spread.
+/// Of virtio, with several queues, and a pool that they reach. The first leaves it to the TAP interface that it is at how flows are spread.
 pub(super) static VIRTIO_QUEUES: Kind = Kind {
     driver: "virtio-pci",
     cards: ["0000:01:00.0", "0000:02:00.0"],
@@ -86,7 +80,7 @@ pub(super) static VIRTIO_QUEUES: Kind = Kind {
     ],
     medium: Medium::Tap { queues: 2 },
     has_rss: [false, true],
-    options: ["", ",packed=true"],
+    options: [",zero-copy=true", ",packed=true,zero-copy=true"],
     mtu: 1500,
     // TAP devices take long packets as they are.
     cuts: false,

@@ -3,8 +3,8 @@
 //!     guest_side CARD PROGRAM BYTES CPU SECOND_CPU WARMLANE
 //!
 //! CARD is `virtio`, `virtio-packed`, `e1000e` or `igb`. PROGRAM is `warmlane` (`bench port-echo`) or `testpmd` (io, Debian's; also with `-vectorized` or `-1024`
-//! behind it). Both drive the card by VFIO, Intel's behind an IOMMU and by buffers of their own (`zero-copy`, which DPDK always does); virtio devices are without one,
-//! as QEMU would not give them to a program outside. The emulator has CPU; what sends the frames and counts those that come back (`bench port-round`) has SECOND_CPU. It
+//! behind it). Both drive the card by VFIO and by buffers of the pool (`zero-copy`, which DPDK always does), Intel's behind an IOMMU; virtio devices are without one, as
+//! QEMU would not give them to a program outside. The emulator has CPU; what sends the frames and counts those that come back (`bench port-round`) has SECOND_CPU. It
 //! is at the other end of the virtio device's rings, or of a TAP interface that the other cards are at. Frames have BYTES without their check sequence.
 //!
 //! It measures a round for each line "go SECONDS" on its standard input, and ends with that. In between the emulator is stopped.
@@ -76,9 +76,9 @@ fn script(card: &Card, program: &str) -> (String, Vec<(PathBuf, String)>, &'stat
     );
     let Some(variant) = program.strip_prefix("testpmd") else {
         let option = match (card.is_virtio, card.is_packed) {
-            (false, _) => ",zero-copy=true",
-            (true, false) => "",
-            (true, true) => ",packed=true",
+            (false, _) => ",zero-copy=true,ring-size=1024",
+            (true, false) => ",zero-copy=true",
+            (true, true) => ",zero-copy=true,packed=true",
         };
         let line = format!(
             "{{ echo go 1000000; sleep 1000000; }} | warmlane bench port-echo --serve --cpu 1 --port pci:{ADDRESS},promiscuous=true{option}"

@@ -3,7 +3,6 @@
 use super::descriptor;
 use crate::error::PciError;
 use crate::intel::descriptor::{Context, DataDescriptor, Piece, Received, Tso};
-use crate::intel::lent::SharedPool;
 use crate::intel::memory::{BUFFER_BYTES, RingMemory, Side};
 use crate::intel::queue::Queue;
 use crate::intel::receive::{CardReceive, ReceiveRing};
@@ -11,6 +10,7 @@ use crate::intel::rings::{PortEnd, Rings};
 use crate::intel::transmit::{CardTransmit, TransmitRing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering, fence};
+use warmlane_driver_common::SharedPool;
 use warmlane_driver_common::peer::Event;
 use warmlane_mem::{Packet, Pool};
 use warmlane_port::{ReceiveQueue, TransmitOffloads, TransmitQueue};
@@ -103,7 +103,7 @@ impl NullCard {
         let region = pool.region();
         // Nobody uses addresses of a card that isn't there.
         let memory = Arc::new(RingMemory::new("null card", size, |_| Ok(0))?);
-        let shared = Arc::new(SharedPool::new(region.clone(), 0));
+        let shared = SharedPool::new(region.clone(), 0);
         let event = || Event::new().map_err(PciError::Thread);
         let (rings, end): (_, PortEnd) = (Arc::new(Rings::new(event()?, event()?)), Arc::new(()));
         let tails = Arc::new(Tails::default());

@@ -1,11 +1,9 @@
 //! Buffers of the pool that the card has: it fills them, and sends what is in them, where they are. So nothing is copied.
-//!
-//! The card reaches all of the pool's memory then, and is trusted like this program: which buffers it has is remembered here and not believed of it, and
-//! the length of what it wrote is checked, but what it writes elsewhere, or later than it says, nobody can keep it from.
 
 use super::memory::BUFFER_BYTES;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use warmlane_driver_common::{PoolAddresses, SharedPool};
 use warmlane_mem::{BufferOffsets, Region};
 
 /// No buffer has this number.
@@ -14,34 +12,9 @@ const NONE: u32 = u32::MAX;
 /// Buffers that are taken or freed at once.
 pub(crate) const AT_ONCE: usize = 64;
 
-/// The pool's memory, as the card finds it.
-#[derive(Debug)]
-pub(crate) struct SharedPool {
-    region: Region,
-    /// Where the card finds the first byte of the region.
-    address: u64,
-    /// Buffers that the card had when its rings ended. It may use them until it is reset.
-    left: Mutex<Vec<u32>>,
-}
-
-impl SharedPool {
-    /// Of a region that the card finds at this address. Whoever drops the last of them has reset the card, or keeps it from memory.
-    pub(crate) const fn new(region: Region, address: u64) -> Self {
-        Self { region, address, left: Mutex::new(Vec::new()) }
-    }
-
-    /// Whether the card, which is told nothing of how long a buffer is, can fill buffers of the region.
-    pub(crate) const fn is_possible(region: &Region) -> bool {
-        region.data_size() >= BUFFER_BYTES as usize
-    }
-}
-
-impl Drop for SharedPool {
-    fn drop(&mut self) {
-        let left = self.left.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: they were the rings', which have named each once and are gone (`Lent`); and so is the card's access (`new`).
-        unsafe { self.region.free_raw(left) };
-    }
+/// Whether a card, which is told nothing of how long a buffer is, can fill buffers of the region.
+pub(crate) fn is_possible(region: &Region) -> bool {
+    region.data_size() >= usize::from(BUFFER_BYTES)
 }
 
 /// Which of them the card has for a ring, by positions in the ring.
@@ -60,7 +33,7 @@ impl Lent {
 
     #[inline(always)]
     pub(crate) fn region(&self) -> &Region {
-        &self.pool.region
+        self.pool.region()
     }
 
     /// How many the card has.
@@ -73,8 +46,8 @@ impl Lent {
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&Region, Slots<'_>) {
         let Self { pool, indices } = self;
-        let slots = Slots { indices, offsets: pool.region.offsets(), address: pool.address };
-        (&pool.region, slots)
+        let slots = Slots { indices, offsets: pool.region().offsets(), addresses: pool.addresses() };
+        (pool.region(), slots)
     }
 
     /// Where a packet's data begins in the buffer at a position, if there is one.
@@ -136,16 +109,22 @@ pub(crate) fn before_none(indices: &[u32]) -> usize {
 pub(crate) struct Slots<'a> {
     indices: &'a mut [u32],
     offsets: BufferOffsets,
-    address: u64,
+    addresses: PoolAddresses<'a>,
 }
 
-impl Slots<'_> {
-    /// Notes that the card has this buffer, which was made raw and is nobody else's. Returns where the card finds this byte of it.
+impl<'a> Slots<'a> {
+    /// Where the card finds the region.
+    #[inline(always)]
+    pub(crate) const fn addresses(&self) -> PoolAddresses<'a> {
+        self.addresses
+    }
+
+    /// Notes that the card has this buffer, which was made raw and is nobody else's. Returns where this byte of it is in the region.
     #[inline(always)]
     pub(crate) const fn lend(&mut self, position: u16, index: u32, offset: u16) -> u64 {
         let place = position as usize & (self.indices.len() - 1);
         self.indices[place] = index;
-        self.address(index, offset)
+        self.offsets.of(index) + offset as u64
     }
 
     /// The places of so many positions, up to the ring's end and from its start.
@@ -169,8 +148,8 @@ impl Slots<'_> {
 
     /// Where the card finds this byte of a buffer.
     #[inline(always)]
-    pub(crate) const fn address(&self, index: u32, offset: u16) -> u64 {
-        self.address + self.offsets.of(index) + offset as u64
+    pub(crate) fn address(&self, index: u32, offset: u16) -> u64 {
+        self.addresses.of(self.offsets.of(index) + u64::from(offset))
     }
 
     /// The buffers at the positions from this one on, as many as there is space for: the card has them no more. Where it had none, there is none
@@ -189,6 +168,7 @@ impl Slots<'_> {
 impl Drop for Lent {
     fn drop(&mut self) {
         let indices = self.indices.iter().copied().filter(|index| *index != NONE);
-        self.pool.left.lock().unwrap_or_else(PoisonError::into_inner).extend(indices);
+        // SAFETY: each was lent to one descriptor, and not taken back.
+        unsafe { self.pool.keep(indices) };
     }
 }

@@ -9,7 +9,6 @@ mod segmenter;
 
 use super::chip::Chip;
 use super::descriptor::{DataDescriptor, Received};
-use super::lent::SharedPool;
 use super::memory::{BUFFER_BYTES, DESCRIPTOR_BYTES, RingMemory, Side};
 use super::registers::{
     AddressHigh, AddressLow, Control, Missed, NvmControl, PhyAccess, ReceiveControl, Register,
@@ -23,6 +22,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use warmlane_driver_common::SharedPool;
 use warmlane_mem::{METADATA_BYTES, Pool, Region};
 
 /// Where the card finds the memory of its first pair of rings, and how far it is from each to the next.
@@ -507,7 +507,7 @@ impl Model {
     /// It reaches this pool from now on.
     pub(crate) fn share(&self, pool: &Pool) -> Arc<SharedPool> {
         self.state().pool = Some(pool.region());
-        Arc::new(SharedPool::new(pool.region(), POOL))
+        SharedPool::new(pool.region(), POOL)
     }
 
     pub(crate) fn get<T: Register>(&self) -> T {

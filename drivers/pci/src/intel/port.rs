@@ -2,7 +2,7 @@
 
 use super::chip::{Chip, Problem, Setup};
 use super::counters::CardCounters;
-use super::lent::SharedPool;
+use super::lent;
 use super::memory::{BUFFER_BYTES, RingMemory};
 use super::receive::{CardReceive, ReceiveRing};
 use super::rings::{Broken, Rings};
@@ -11,12 +11,12 @@ use crate::address::PciAddress;
 use crate::bus::Taken;
 use crate::error::PciError;
 use crate::options::PciOptions;
-use crate::vfio::{self, ConfigSpace, DeviceMemory, Reach, VfioDevice, Window};
+use crate::vfio::{self, ConfigSpace, Crossing, DeviceMemory, Reach, VfioDevice, Window};
 use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warmlane_driver_common::peer::Event;
-use warmlane_driver_common::{Environment, Reporter, Severity};
+use warmlane_driver_common::{Environment, Reporter, Severity, SharedPool};
 use warmlane_mem::Region;
 use warmlane_port::{Capabilities, Layered, Offloads, Port, ReceiveQueue, TransmitOffloads, TransmitQueue};
 use warmlane_virtio::bus::is_ring_size;
@@ -119,8 +119,9 @@ struct Wanted {
     name: String,
     ring_size: u16,
     setup: Setup,
-    /// The card is to reach this.
+    /// The card is to reach this, but for some buffers.
     shared: Option<Region>,
+    _crossing: Option<Arc<Crossing>>,
 }
 
 /// What is known of a card, and its rings while it runs.
@@ -158,10 +159,9 @@ impl<C: Chip<Window>> Attended for Attendance<C> {
             memories.push(Arc::new(memory));
         }
         let mut share = |region: &Region| {
-            let memory = DeviceMemory::of_pool(&card.vfio, region)?;
-            let pool = SharedPool::new(region.clone(), memory.address());
+            let (memory, pool) = DeviceMemory::of_pool(&card.vfio, region)?;
             given.push(memory);
-            Ok::<_, PciError>(Arc::new(pool))
+            Ok::<_, PciError>(pool)
         };
         let pool = self.wanted.shared.as_ref().map(&mut share).transpose()?;
         *running = Some(Running { _given: given, memories: memories.clone(), _pool: pool.clone() });
@@ -236,7 +236,7 @@ pub(crate) fn open<C: Chip<Window>>(
         return Err(PciError::Mtu { address, mtu, largest: LARGEST_MTU });
     }
     let region = environment.pool.region();
-    if zero_copy && !SharedPool::is_possible(&region) {
+    if zero_copy && !lent::is_possible(&region) {
         let (pool, there) = (environment.pool.name().to_owned(), region.data_size());
         return Err(PciError::SmallBuffers { address, pool, there, needed: BUFFER_BYTES });
     }
@@ -250,6 +250,7 @@ pub(crate) fn open<C: Chip<Window>>(
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
+    let crossing = zero_copy.then(|| Crossing::take_out(&vfio, environment)).transpose()?.flatten();
     let card = Card::<C>::new(vfio)?;
     let rings = (0..environment.queues.clamp(1, card.queues)).map(|_| {
         let received = Event::new().map_err(PciError::Thread)?;
@@ -263,6 +264,7 @@ pub(crate) fn open<C: Chip<Window>>(
             ring_size,
             setup,
             shared: zero_copy.then_some(region),
+            _crossing: crossing,
         },
         events: Arc::clone(&events),
         alarm,

@@ -4,7 +4,7 @@
 use super::counters::CardCountersView;
 use super::descriptor::{HEADER_BYTES, Received};
 use super::drops::ReceiveDrop;
-use super::lent::{AT_ONCE, Lent, SharedPool, are_all_there, before_none};
+use super::lent::{AT_ONCE, Lent, are_all_there, before_none};
 use super::look::{DescriptorWords, plain_frames};
 use super::memory::{BUFFER_BYTES, RingMemory, Side};
 use super::queue::Queue;
@@ -13,6 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use warmlane_counters::Source;
+use warmlane_driver_common::SharedPool;
 use warmlane_driver_common::peer::shared;
 use warmlane_driver_common::{Gather, Ungathered};
 use warmlane_mem::{BURST_CAPACITY, Burst, Checksum, Packet, Region, Span, bytes_of};
@@ -281,7 +282,7 @@ impl<Q: Queue> ReceiveRing<Q> {
                     None => return Slow::Dropped(ReceiveDrop::TooLarge),
                 },
             };
-            // SAFETY: a buffer has BUFFER_BYTES (`SharedPool::is_possible`), and `slowly` saw that the length is no more; the ring holds the memory.
+            // SAFETY: a buffer has BUFFER_BYTES (`lent::is_possible`), and `slowly` saw that the length is no more; the ring holds the memory.
             let data = unsafe { shared(buffer, usize::from(length)) };
             match packet.append(data) {
                 Ok(()) => {}
@@ -343,7 +344,7 @@ fn take_lent(
     let spans =
         indices.iter().zip(heads).map(|(&index, head)| Span { index, offset: start, length: head.length() });
     // SAFETY: the buffers were taken, and lent until now, each to one descriptor, which the card is done with; the frames are plain, and so no longer than there is
-    // behind `start` (`SharedPool::is_possible`), and no more than there is space for in the burst.
+    // behind `start` (`lent::is_possible`), and no more than there is space for in the burst.
     unsafe { region.packets_from_raw(spans, burst) }
 }
 

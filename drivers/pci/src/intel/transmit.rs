@@ -4,9 +4,10 @@
 use super::counters::CardSoftwareCounters;
 use super::descriptor::{Context, DataDescriptor, HEADER_BYTES, Offload, Piece};
 use super::drops::TransmitDrop;
-use super::lent::{Lent, SharedPool};
+use super::lent::{Lent, Slots};
 use super::memory::{BUFFER_BYTES, RingMemory, Side};
 use super::queue::Queue;
+use super::requested::{Requested, requested};
 use super::rings::{PortEnd, Rings};
 use super::segmentation::{Part, Rest, SoftwareSegments, TsoPacket};
 use std::collections::VecDeque;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warmlane_counters::Source;
 use warmlane_driver_common::peer::shared_mut;
-use warmlane_mem::{Burst, Checksum, Packet, Segmentation, Vlan};
-use warmlane_port::software_offload::{complete_checksum, pieces};
+use warmlane_driver_common::{PoolAddresses, SharedPool};
+use warmlane_mem::{Burst, Packet, Region, Segmentation};
+use warmlane_port::software_offload::pieces;
 use warmlane_port::{
     CountDropped as _, Layered, QueueCounters, TransmitOffloads, TransmitQueue, Transports, queue_report,
 };
@@ -182,6 +184,34 @@ impl<Q: Queue> TransmitRing<Q> {
         done
     }
 
+    /// Has the card send packets from the front of the burst where they are, which is `address` of their offsets in the region: as many as there is space for, of no more
+    /// than `limit` bytes, up to the first that is not of the pool or leaves work to the card. Returns how many, and their bytes.
+    #[inline(always)]
+    fn lend_front(
+        &mut self,
+        region: &Region,
+        mut slots: Slots<'_>,
+        burst: &mut Burst,
+        (space, limit): (usize, usize),
+        address: impl Fn(u64) -> u64,
+    ) -> (usize, u64) {
+        let mut bytes = 0;
+        let count = region.packets_into_raw(burst, space, |packet, span| {
+            let length = usize::from(span.length);
+            let fits = usize::from(HEADER_BYTES) <= length && length <= limit;
+            if !fits || packet.has_work_left() {
+                return false;
+            }
+            let address = address(slots.lend(self.next, span.index, span.offset));
+            let frame = span.length.into();
+            let offload = Offload::None;
+            self.post(address, Piece { length: span.length, is_first: true, is_end: true, frame, offload });
+            bytes += length as u64;
+            true
+        });
+        (count, bytes)
+    }
+
     /// Has the card send packets of the pool where they are; others, and those that leave work to the card, are copied.
     #[inline]
     fn send_lent(
@@ -192,24 +222,17 @@ impl<Q: Queue> TransmitRing<Q> {
         counters: &TransmitCounters,
     ) -> (Lent, bool) {
         loop {
-            let (region, mut slots) = lent.parts();
-            let (space, mut bytes) = (usize::from(self.memory.mask() - self.pending()), 0);
-            let count = region.packets_into_raw(burst, space, |packet, span| {
-                let length = usize::from(span.length);
-                let fits = usize::from(HEADER_BYTES) <= length && length <= limit;
-                if !fits || packet.has_work_left() {
-                    return false;
+            let space = usize::from(self.memory.mask() - self.pending());
+            let (region, slots) = lent.parts();
+            // One or the other for all of the burst, so that there is no question at each packet.
+            let (count, bytes) = match slots.addresses() {
+                PoolAddresses::OnePiece(start) => {
+                    self.lend_front(region, slots, burst, (space, limit), |offset| start + offset)
                 }
-                let address = slots.lend(self.next, span.index, span.offset);
-                let frame = span.length.into();
-                let offload = Offload::None;
-                self.post(
-                    address,
-                    Piece { length: span.length, is_first: true, is_end: true, frame, offload },
-                );
-                bytes += length as u64;
-                true
-            });
+                pages @ PoolAddresses::Pages { .. } => {
+                    self.lend_front(region, slots, burst, (space, limit), |offset| pages.of(offset))
+                }
+            };
             counters.queue.count(count as u64, bytes);
             if burst.is_empty() || count == space {
                 return (lent, false);
@@ -409,39 +432,6 @@ impl<Q: Queue> TransmitRing<Q> {
             }
         }
     }
-}
-
-/// What a packet leaves to the card.
-enum Requested {
-    Nothing,
-    Checksum(Context),
-    Segmentation(Segmentation),
-}
-
-#[inline(always)]
-fn requested<Q: Queue>(packet: &mut Packet, counters: &TransmitCounters) -> Result<Requested, TransmitDrop> {
-    if packet.has_work_left() { look_closer::<Q>(packet, counters) } else { Ok(Requested::Nothing) }
-}
-
-/// Does what the card can't, but for segmentation.
-#[inline(never)]
-fn look_closer<Q: Queue>(
-    packet: &mut Packet,
-    counters: &TransmitCounters,
-) -> Result<Requested, TransmitDrop> {
-    if matches!(packet.vlan(), Vlan::Insert(_)) {
-        return Err(TransmitDrop::NotDone);
-    }
-    if let Some(segmentation) = packet.segmentation() {
-        return Ok(Requested::Segmentation(segmentation));
-    }
-    let Checksum::Partial { start, offset } = packet.checksum() else { return Err(TransmitDrop::NotDone) };
-    if let Some(context) = Q::checksum(packet, start, offset) {
-        return Ok(Requested::Checksum(context));
-    }
-    complete_checksum(packet).map_err(|_| TransmitDrop::NotDone)?;
-    counters.software.checksums().add(1);
-    Ok(Requested::Nothing)
 }
 
 /// Copies packets to buffers as far as there are some.

@@ -5,6 +5,8 @@ use super::{Reach, VfioDevice};
 use crate::error::PciError;
 use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use warmlane_driver_common::SharedPool;
 use warmlane_mem::Region;
 use warmlane_sys::pages::{Mapping, PageSize};
 
@@ -35,12 +37,23 @@ impl DeviceMemory {
         Self::give(device, mapping.as_ptr(), mapping.length(), mapping.page_size())
     }
 
-    /// The same with all of a pool's memory.
+    /// The same with all of a pool's memory, which need not be in one piece: without an IOMMU, buffers that lie across two of its pages are not to be given to the
+    /// device ([`Crossing`](super::Crossing)).
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn of_pool(device: &VfioDevice, region: &Region) -> Result<Self, PciError> {
-        Self::give(device, region.address(), region.length(), region.pool().page_size())
+    pub(crate) fn of_pool(device: &VfioDevice, region: &Region) -> Result<(Self, Arc<SharedPool>), PciError> {
+        let (start, bytes, pages) = (region.address(), region.length(), region.pool().page_size());
+        if device.reach() == Reach::Given {
+            let memory = Self::give(device, start, bytes, pages)?;
+            let pool = SharedPool::new(region.clone(), memory.address);
+            return Ok((memory, pool));
+        }
+        let places = on_huge_pages(pages).and_then(|()| physical(start.addr().get(), bytes, pages.bytes()));
+        let places =
+            places.map_err(|problem| PciError::Scattered { address: device.address(), bytes, problem })?;
+        let pool = SharedPool::in_pages(region.clone(), &places, pages.bytes());
+        Ok((Self { device: device.clone(), address: 0, bytes: bytes as u64 }, pool))
     }
 
     fn give(
@@ -51,12 +64,10 @@ impl DeviceMemory {
     ) -> Result<Self, PciError> {
         let (pci, whole) = (device.address(), bytes as u64);
         if device.reach() == Reach::All {
-            let scattered = |problem| PciError::Scattered { address: pci, bytes, problem };
-            if !matches!(pages, PageSize::Huge2M | PageSize::Huge1G) {
-                let problem = "it is on pages that the kernel may move: reserve huge pages (`sysctl vm.nr_hugepages=64`)";
-                return Err(scattered(problem.to_owned()));
-            }
-            let address = physical(start.addr().get(), bytes).map_err(scattered)?;
+            let places =
+                on_huge_pages(pages).and_then(|()| physical(start.addr().get(), bytes, pages.bytes()));
+            let address = places.and_then(|places| one_piece(&places, pages.bytes()));
+            let address = address.map_err(|problem| PciError::Scattered { address: pci, bytes, problem })?;
             return Ok(Self { device: device.clone(), address, bytes: whole });
         }
         let failed = |action| move |source| PciError::Vfio { address: pci, action, source };
@@ -113,35 +124,47 @@ fn choose(ranges: &[(u64, u64)], given: &[(u64, u64)], bytes: u64) -> Option<u64
     any(PREFERRED).or_else(|| any(ALIGNMENT))
 }
 
-/// The physical address of so many bytes, if they are one piece.
-fn physical(start: usize, bytes: usize) -> Result<u64, String> {
-    let file =
-        std::fs::File::open("/proc/self/pagemap").map_err(|error| format!("/proc/self/pagemap: {error}"))?;
-    let mut entries = vec![0_u8; bytes / PAGE * 8];
-    let place = (start / PAGE * 8) as u64;
-    file.read_exact_at(&mut entries, place).map_err(|error| format!("/proc/self/pagemap: {error}"))?;
-    one_piece(entries.chunks_exact(8).map(|entry| u64::from_ne_bytes(entry.try_into().unwrap_or_default())))
+fn on_huge_pages(pages: PageSize) -> Result<(), String> {
+    if matches!(pages, PageSize::Huge2M | PageSize::Huge1G) {
+        return Ok(());
+    }
+    Err("it is on pages that the kernel may move: reserve huge pages (`sysctl vm.nr_hugepages=64`)"
+        .to_owned())
 }
 
-/// From entries of `/proc/self/pagemap` (`Documentation/admin-guide/mm/pagemap.rst`).
-fn one_piece(entries: impl Iterator<Item = u64>) -> Result<u64, String> {
+/// The physical addresses of the pages of so many bytes that memory is on.
+fn physical(start: usize, bytes: usize, page_bytes: usize) -> Result<Vec<u64>, String> {
+    let unknown = |error| format!("/proc/self/pagemap: {error}");
+    let file = std::fs::File::open("/proc/self/pagemap").map_err(unknown)?;
+    let page = |offset: usize| {
+        let mut entry = [0; size_of::<u64>()];
+        let position = (start + offset) / PAGE * size_of::<u64>();
+        file.read_exact_at(&mut entry, position as u64).map_err(unknown)?;
+        place(u64::from_ne_bytes(entry))
+    };
+    (0..bytes).step_by(page_bytes).map(page).collect()
+}
+
+/// From an entry of `/proc/self/pagemap` (`Documentation/admin-guide/mm/pagemap.rst`).
+fn place(entry: u64) -> Result<u64, String> {
     /// The page is in memory.
     const PRESENT: u64 = 1 << 63;
     /// Its number; 0 for who may not know.
     const NUMBER: u64 = (1 << 55) - 1;
-    let mut first = None;
-    for (page, entry) in entries.enumerate() {
-        let number = entry & NUMBER;
-        if entry & PRESENT == 0 || number == 0 {
-            return Err("the kernel doesn't say where it is, which takes CAP_SYS_ADMIN".to_owned());
-        }
-        let first = *first.get_or_insert(number);
-        if number != first + page as u64 {
-            let problem = "its huge pages don't follow each other: take a smaller ring-size or pool, or reserve pages of 1 GiB at boot (`hugepagesz=1G hugepages=1`)";
-            return Err(problem.to_owned());
-        }
+    let number = entry & NUMBER;
+    if entry & PRESENT == 0 || number == 0 {
+        return Err("the kernel doesn't say where it is, which takes CAP_SYS_ADMIN".to_owned());
     }
-    first.map(|number| number * PAGE as u64).ok_or_else(|| "it has no pages".to_owned())
+    Ok(number * PAGE as u64)
+}
+
+/// Where pages of so many bytes begin, if they follow each other.
+fn one_piece(places: &[u64], page_bytes: usize) -> Result<u64, String> {
+    let follow = places.windows(2).all(|pair| pair[0] + page_bytes as u64 == pair[1]);
+    let first = places.first().filter(|_| follow);
+    first.copied().ok_or_else(|| {
+        "its huge pages don't follow each other: take a smaller ring-size, or reserve pages of 1 GiB at boot (`hugepagesz=1G hugepages=1`)".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -180,11 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_one_piece_if_they_follow_each_other() {
+    fn pages_are_where_the_kernel_says() {
         let entry = |number: u64| 1 << 63 | 1 << 55 | number;
-        assert_eq!(one_piece([entry(7), entry(8), entry(9)].into_iter()), Ok(7 * 4096));
-        for entries in [&[entry(7), entry(9)][..], &[entry(7), entry(8) & !(1 << 63)], &[entry(0)], &[]] {
-            assert!(one_piece(entries.iter().copied()).is_err(), "{entries:x?}");
+        assert_eq!(place(entry(7)), Ok(7 * 4096));
+        assert!(place(entry(8) & !(1 << 63)).is_err() && place(entry(0)).is_err());
+    }
+
+    #[test]
+    fn pages_are_one_piece_if_they_follow_each_other() {
+        let page = 2 << 20;
+        assert_eq!(one_piece(&[7 * page, 8 * page, 9 * page], page as usize), Ok(7 * page));
+        for places in [&[7 * page, 9 * page][..], &[8 * page, 7 * page], &[]] {
+            assert!(one_piece(places, page as usize).is_err(), "{places:x?}");
         }
     }
 }

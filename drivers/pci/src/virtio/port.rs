@@ -8,13 +8,16 @@ use crate::address::PciAddress;
 use crate::bus::Taken;
 use crate::error::PciError;
 use crate::options::PciOptions;
-use crate::vfio::{self, Bar, ConfigSpace, DeviceMemory, Reach, Registers as _, VfioDevice, Window};
+use crate::vfio::{
+    self, Bar, ConfigSpace, Crossing, DeviceMemory, Reach, Registers as _, VfioDevice, Window,
+};
 use crate::worker::{Attended, Events, Stoppable, Worker};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use warmlane_driver_common::peer::Event;
-use warmlane_driver_common::{Environment, Reporter, Severity};
+use warmlane_driver_common::{Environment, Reporter, Severity, SharedPool};
+use warmlane_mem::Region;
 use warmlane_port::Port;
 use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size, longest_frame};
 use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS};
@@ -28,6 +31,9 @@ const RECEIVE_VECTOR: u16 = 1;
 
 /// Bytes of an Ethernet header and a VLAN tag, which a frame may have besides its packet.
 const HEADER_AND_TAG: u32 = 14 + 4;
+
+/// Bytes that a buffer of a pool has at least, if the device is to fill it.
+const BUFFER_BYTES: u16 = 2048;
 
 /// The longest IP packet that a device carries, which says `mtu`; `None` if it sets no limit.
 fn largest_mtu(agreed: u64, mtu: Option<u16>) -> Option<u32> {
@@ -148,6 +154,9 @@ struct DeviceSettings {
     features: u64,
     ring_size: u16,
     pairs: u16,
+    /// The device is to reach this, but for some buffers.
+    shared: Option<Region>,
+    _crossing: Option<Arc<Crossing>>,
 }
 
 /// What a device has while it runs; dropped in this order.
@@ -158,6 +167,8 @@ struct Running {
     _given: Vec<DeviceMemory>,
     /// This process's, one for each pair of rings. The first has the control queue as well.
     memories: Vec<BusMemory>,
+    /// The pool, if the device reaches that.
+    _pool: Option<Arc<SharedPool>>,
 }
 
 /// Tells a device of its control queue, which is in the memory of the first pair.
@@ -166,6 +177,11 @@ fn set_up_control(card: &Card, memory: &BusMemory, ring: ControlRing) -> Result<
     let place = card.device.set_up(ring.number, ring.size, areas, None)?;
     let doorbell = card.doorbell(ring.number, place)?;
     memory.control_queue(Box::new(doorbell)).ok_or_else(|| "its control queue has no memory".to_owned())
+}
+
+fn no_buffers(address: PciAddress, pool: &SharedPool, pairs: u16, ring_size: u16) -> PciError {
+    let pool = pool.region().pool().name().to_owned();
+    PciError::NoBuffers { address, pool, needed: u32::from(pairs) * u32::from(ring_size) }
 }
 
 /// Starts a device and its rings, of which those that the device fills signal `received`, one each. Its memory is in `running` before it is told of it.
@@ -192,17 +208,27 @@ fn start(
     let ring_size = card.device.ring_size(2 * pairs, settings.ring_size).map_err(&wrong)?;
     let mut memories = Vec::new();
     let mut given = Vec::new();
+    let share = |region: &Region| {
+        let (memory, pool) = DeviceMemory::of_pool(&card.vfio, region)?;
+        given.push(memory);
+        Ok::<_, PciError>(pool)
+    };
+    let pool = settings.shared.as_ref().map(share).transpose()?;
     for pair in 0..pairs {
         let control = control.filter(|_| pair == 0).map(|ring| ring.size);
         let agreed = Agreed { features, rings: RINGS, ring_size, control };
-        memories.push(BusMemory::new(&format!("pci {}", settings.name), agreed, |mapping| {
+        let memory = BusMemory::new(&format!("pci {}", settings.name), agreed, |mapping| {
             let memory = DeviceMemory::new(&card.vfio, mapping)?;
             let address = memory.address();
             given.push(memory);
             Ok::<_, PciError>(address)
-        })?);
+        })?;
+        memories.push(match &pool {
+            None => memory,
+            Some(pool) => memory.lend(pool).ok_or_else(|| no_buffers(address, pool, pairs, ring_size))?,
+        });
     }
-    let running = running.insert(Running { features, ring_size, _given: given, memories });
+    let running = running.insert(Running { features, ring_size, _given: given, memories, _pool: pool });
     let interrupts: Vec<_> = std::iter::once(config).chain(received).cloned().collect();
     card.vfio.set_interrupts(&interrupts).map_err(failed("set up its interrupts"))?;
     if !card.device.common.set_config_vector(CONFIG_VECTOR) {
@@ -306,13 +332,16 @@ pub(crate) fn open(
     if !is_ring_size(ring_size) {
         return Err(PciError::RingSize { size: ring_size });
     }
-    if zero_copy {
-        return Err(PciError::NotZeroCopy { address });
+    let region = environment.pool.region();
+    if zero_copy && region.data_size() < usize::from(BUFFER_BYTES) {
+        let (pool, there) = (environment.pool.name().to_owned(), region.data_size());
+        return Err(PciError::SmallBuffers { address, pool, there, needed: BUFFER_BYTES });
     }
     let events = Events::new()?;
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
+    let crossing = zero_copy.then(|| Crossing::take_out(&vfio, environment)).transpose()?.flatten();
     let card = Card::new(vfio)?;
     let pairs = card.pairs(environment)?;
     let has_several = pairs > 1;
@@ -320,7 +349,14 @@ pub(crate) fn open(
         [(packed, PACKED), (offloads, DEVICE_OFFLOADS | DRIVER_OFFLOADS), (has_several, queues::WANTED)];
     let chosen = choices.into_iter().filter(|(is_chosen, _)| *is_chosen);
     let features = chosen.fold(MERGEABLE | IN_ORDER, |wanted, (_, features)| wanted | features);
-    let settings = DeviceSettings { name: environment.name.clone(), features, ring_size, pairs };
+    let settings = DeviceSettings {
+        name: environment.name.clone(),
+        features,
+        ring_size,
+        pairs,
+        shared: zero_copy.then_some(region),
+        _crossing: crossing,
+    };
     let rings = BusRings::new(pairs.into()).map_err(PciError::Thread)?;
     let received = (0..pairs).map(|_| Event::new().map_err(PciError::Thread));
     let attendance = Attendance {

@@ -1,18 +1,22 @@
 //! The driver's side of a ring, with buffers of its own in memory that it lends to the device.
 //!
-//! There are as many buffers as the ring has descriptors, and each is this side's or the device's. Which ones is remembered here: what the
+//! There are as many buffers as the ring has descriptors, and each is this side's or the device's. In their place the device can have buffers of a [pool](PoolBuffers). Which ones is remembered here: what the
 //! device says of a buffer is believed if it has that buffer, and no longer than the buffer is.
 
 mod packed;
+mod pool;
 mod restart;
 mod split;
 
 use super::collector::Collector;
+use super::receive::Filled;
 use super::side::{Ahead, Broken, Chain, HEADS, MAXIMUM_PARTS, Part, Side};
 use crate::memory::Addresses;
 use crate::ring::{Descriptor, NEXT, WRITE};
 pub(crate) use packed::PackedDriverRing;
+pub(crate) use pool::PoolBuffers;
 pub(crate) use split::SplitDriverRing;
+use warmlane_mem::Burst;
 
 const BAD_NUMBER: Broken = Broken("a used buffer that the ring doesn't have");
 const NOT_LENT: Broken = Broken("a used buffer that was not available");
@@ -45,6 +49,11 @@ pub(crate) trait DriverRing {
 
     /// Makes several available.
     fn post_all(&mut self, posts: impl Iterator<Item = Post>)
+    where
+        Self: Sized;
+
+    /// Makes several available that are whole, and elsewhere than they were before.
+    fn post_fresh(&mut self, posts: impl Iterator<Item = Post>)
     where
         Self: Sized;
 
@@ -97,6 +106,14 @@ pub(crate) struct Buffers {
     pub(crate) is_in_order: bool,
 }
 
+impl Buffers {
+    /// Where a buffer is.
+    #[inline(always)]
+    const fn place(&self, number: u16) -> u64 {
+        self.address + number as u64 * self.stride as u64
+    }
+}
+
 /// A buffer that is this side's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mine {
@@ -135,10 +152,27 @@ pub(crate) struct Driver<R> {
     open: Option<(u16, u16)>,
     /// So many have to be there before anything goes on.
     needed: u16,
+    /// What the device has in place of the ring's own buffers: always where it fills them, and else of what is not copied.
+    pool: Option<PoolBuffers>,
 }
 
 impl<R: DriverRing> Driver<R> {
     pub(crate) fn new(ring: R, buffers: Buffers) -> Self {
+        Self::with(ring, buffers, None)
+    }
+
+    /// With a pool that the device reaches. `None`: that has too few buffers left.
+    pub(crate) fn lending(ring: R, mut buffers: Buffers, mut pool: PoolBuffers) -> Option<Self> {
+        if buffers.is_filled_by_device {
+            buffers.room = pool.room();
+            if !pool.fill() {
+                return None;
+            }
+        }
+        Some(Self::with(ring, buffers, Some(pool)))
+    }
+
+    fn with(ring: R, buffers: Buffers, pool: Option<PoolBuffers>) -> Self {
         let count = usize::from(buffers.count);
         let mine = (0..buffers.count).map(|number| Mine { number, length: buffers.room }).collect();
         let mut driver = Self {
@@ -151,6 +185,7 @@ impl<R: DriverRing> Driver<R> {
             stamp: 0,
             open: None,
             needed: 0,
+            pool,
         };
         driver.want_events(false);
         if buffers.is_filled_by_device {
@@ -176,9 +211,18 @@ impl<R: DriverRing> Driver<R> {
         self.mine[self.place(self.first.wrapping_add(ahead))]
     }
 
+    /// The pool, if the device fills its buffers.
     #[inline(always)]
-    const fn address(&self, number: u16) -> u64 {
-        self.buffers.address + number as u64 * self.buffers.stride as u64
+    fn filled_pool(&self) -> Option<&PoolBuffers> {
+        self.pool.as_ref().filter(|_| self.buffers.is_filled_by_device)
+    }
+
+    #[inline(always)]
+    fn address(&self, number: u16) -> u64 {
+        match self.filled_pool() {
+            None => self.buffers.place(number),
+            Some(pool) => pool.address(number),
+        }
     }
 
     /// Takes used buffers back until there are so many, or no more of them.
@@ -195,8 +239,20 @@ impl<R: DriverRing> Driver<R> {
         }
         if self.end != before {
             self.ring.acquire();
+            if !self.buffers.is_filled_by_device {
+                self.free_back(before);
+            }
         }
         Ok(())
+    }
+
+    /// Frees buffers of the pool that were sent, of those that are this side's from an index on.
+    #[inline(always)]
+    fn free_back(&mut self, from: u16) {
+        let Self { pool: Some(pool), mine, end, .. } = self else { return };
+        let count = end.wrapping_sub(from);
+        let place = |ahead| usize::from(from.wrapping_add(ahead)) & (mine.len() - 1);
+        pool.free((0..count).map(|ahead| mine[place(ahead)].number));
     }
 
     /// Takes back buffers of one part, at most so many, up to the first that is not so, or not the next in order.
@@ -281,17 +337,26 @@ impl<R: DriverRing> Driver<R> {
     /// Posts the next of this side's as whole buffers: these numbers and lengths.
     #[inline(always)]
     fn post_whole(&mut self, buffers: impl Iterator<Item = (u16, u32)>, flags: u16) {
-        let Buffers { address, stride, .. } = self.buffers;
+        let own = self.buffers;
+        let pool = self.pool.as_ref().filter(|_| own.is_filled_by_device);
         let (lent, before) = (&mut *self.lent, self.stamp);
         let mut stamp = before;
-        self.ring.post_all(buffers.map(|(number, length)| {
+        let mut post = |address, number, length| {
             let lent = &mut lent[usize::from(number)];
             // A buffer has less than 2^16 bytes; and nothing is behind its only part.
             (lent.parts, lent.stamp, lent.length) = (1, stamp, length as u16);
             stamp = stamp.wrapping_add(1);
-            let address = address + u64::from(number) * u64::from(stride);
             Post { number, name: number, address, length, flags, next: 0 }
-        }));
+        };
+        match pool {
+            None => {
+                self.ring.post_all(buffers.map(|(number, length)| post(own.place(number), number, length)));
+            }
+            Some(pool) => {
+                let posts = buffers.map(|(number, length)| post(pool.address(number), number, length));
+                self.ring.post_fresh(posts);
+            }
+        }
         self.first = self.first.wrapping_add(stamp.wrapping_sub(before));
         self.stamp = stamp;
     }
@@ -343,15 +408,15 @@ impl<R: DriverRing> Side for Driver<R> {
             self.reap(wanted.max(self.needed))?;
         }
         let count = wanted.min(self.count_mine());
-        let Buffers { address, stride, is_filled_by_device, .. } = self.buffers;
-        let flags = if is_filled_by_device { 0 } else { WRITE };
+        let own = self.buffers;
+        let flags = if own.is_filled_by_device { 0 } else { WRITE };
         // Up to the circle's end, and from its start.
         let (start, end) = self.mine.split_at(self.place(self.first));
         let (now, later) = heads[..count.into()].split_at_mut(end.len().min(count.into()));
         for (heads, mine) in [(now, end), (later, start)] {
             for (head, &Mine { number, length }) in heads.iter_mut().zip(mine) {
-                let address = address + u64::from(number) * u64::from(stride);
-                *head = Descriptor { address, length, flags, id: number };
+                // Where a pool's buffer is in its place, the name says so.
+                *head = Descriptor { address: own.place(number), length, flags, id: number };
             }
         }
         Ok(count.into())
@@ -403,6 +468,21 @@ impl<R: DriverRing> Side for Driver<R> {
         let lengths = lengths.map(|length| if is_filled_by_device { room } else { length });
         let flags = if is_filled_by_device { WRITE } else { 0 };
         self.post_whole(heads.iter().map(|head| head.id).zip(lengths), flags);
+    }
+
+    #[inline(always)]
+    fn lends(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    #[inline(always)]
+    fn take_packets(&mut self, filled: Filled<'_>) -> Result<(usize, bool), Broken> {
+        Driver::take_packets(self, filled)
+    }
+
+    #[inline(always)]
+    fn lend(&mut self, burst: &mut Burst) -> Result<(usize, u64), Broken> {
+        self.lend_front(burst)
     }
 
     #[inline(always)]

@@ -57,17 +57,25 @@ impl RingReceive {
 
 /// What stands in front of a packet.
 #[derive(Clone, Copy)]
-struct Layout {
+pub(crate) struct Layout {
     /// Bytes.
     header: usize,
     /// It says over how many buffers the packet is spread.
-    is_numbered: bool,
+    pub(crate) is_numbered: bool,
     /// It reports a hash.
-    is_hashed: bool,
+    pub(crate) is_hashed: bool,
+}
+
+/// Where packets go that come in buffers of the pool.
+pub(crate) struct Filled<'a> {
+    pub(crate) burst: &'a mut Burst,
+    pub(crate) layout: Layout,
+    pub(crate) noted: &'a mut Noted,
+    pub(crate) hashes: &'a mut [[u8; HASH_REPORT_LENGTH]; HEADS],
 }
 
 /// Where the report of a hash is in a header.
-const HASH: usize = 12;
+pub(crate) const HASH: usize = 12;
 
 /// The longest header, in bytes.
 const LONGEST_HEADER: usize = HASH + HASH_REPORT_LENGTH;
@@ -79,6 +87,7 @@ struct Intake {
     heads: Box<[Descriptor; HEADS]>,
     /// Reports of the packets in hand.
     hashes: Box<[[u8; HASH_REPORT_LENGTH]; HEADS]>,
+    noted: Box<Noted>,
     parts: Vec<Part>,
     counters: QueueCounters<ReceiveDrop>,
 }
@@ -104,6 +113,7 @@ impl Intake {
             indices: Box::new([0; HEADS]),
             heads: Box::new([Descriptor::default(); HEADS]),
             hashes: Box::new([[0; HASH_REPORT_LENGTH]; HEADS]),
+            noted: Box::default(),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
             counters: QueueCounters::new(),
         }
@@ -120,6 +130,19 @@ impl Intake {
     ) -> Result<(), Broken> {
         while burst.space() > 0 {
             let wanted = burst.space().min(HEADS);
+            if side.lends() {
+                let before = burst.len();
+                self.noted.count = 0;
+                let (noted, hashes) = (&mut *self.noted, &mut *self.hashes);
+                let (packets, has_other) = side.take_packets(Filled { burst, layout, noted, hashes })?;
+                self.note(burst, before, layout);
+                if packets == wanted {
+                    continue;
+                }
+                if !has_other {
+                    break;
+                }
+            }
             let found = side.look(&mut self.heads[..wanted])?;
             if found == 0 {
                 break;
@@ -129,29 +152,27 @@ impl Intake {
             let (mut goes_on, mut result) = (taken == found, Ok(()));
             while used < taken && done < found {
                 let before = burst.len();
-                let mut noted = Noted::default();
-                let packets = vector::run(Plain {
-                    region: &self.region,
-                    start: self.region.start(),
-                    room: self.region.data_size() as u32,
-                    burst,
-                    heads: &self.heads[done..found],
-                    indices: &self.indices[used..taken],
-                    layout,
-                    addresses,
-                    noted: &mut noted,
-                    hashes: &mut self.hashes,
-                });
-                if layout.is_hashed {
-                    for (packet, report) in burst[before..].iter_mut().zip(&*self.hashes) {
-                        virtio_net::note_hash(packet, *report);
-                    }
-                }
+                self.noted.count = 0;
+                let packets = if side.lends() {
+                    // Others were looked at above.
+                    0
+                } else {
+                    vector::run(Plain {
+                        region: &self.region,
+                        start: self.region.start(),
+                        room: self.region.data_size() as u32,
+                        burst,
+                        heads: &self.heads[done..found],
+                        indices: &self.indices[used..taken],
+                        layout,
+                        addresses,
+                        noted: &mut self.noted,
+                        hashes: &mut self.hashes,
+                    })
+                };
                 side.give_back_whole(&self.heads[done..done + packets], std::iter::repeat(0));
                 (used, done) = (used + packets, done + packets);
-                if noted.count > 0 {
-                    note(burst, before, &noted, &self.counters);
-                }
+                self.note(burst, before, layout);
                 if used == taken || done >= found {
                     break;
                 }
@@ -187,6 +208,19 @@ impl Intake {
             }
         }
         Ok(())
+    }
+
+    /// Notes what is said of packets from `before` on.
+    #[inline(always)]
+    fn note(&self, burst: &mut Burst, before: usize, layout: Layout) {
+        if layout.is_hashed {
+            for (packet, report) in burst[before..].iter_mut().zip(&*self.hashes) {
+                virtio_net::note_hash(packet, *report);
+            }
+        }
+        if self.noted.count > 0 {
+            note(burst, before, &self.noted, &self.counters);
+        }
     }
 
     /// Takes what there is and drops it, as a ring that is not enabled asks for.
@@ -225,7 +259,7 @@ impl Intake {
 }
 
 /// Headers that say something, and which packets of a burst they belong to.
-struct Noted {
+pub(crate) struct Noted {
     count: usize,
     headers: [(u8, [u8; HEADER_LENGTH]); HEADS],
 }
@@ -240,7 +274,7 @@ impl Default for Noted {
 impl Noted {
     /// Keeps the header of the packet with this number.
     #[cold]
-    fn note(&mut self, number: usize, start: u64, rest: u16) {
+    pub(crate) fn note(&mut self, number: usize, start: u64, rest: u16) {
         let (mut header, number) = ([0; HEADER_LENGTH], number as u8);
         header[..size_of::<u64>()].copy_from_slice(&start.to_ne_bytes());
         header[size_of::<u64>()..].copy_from_slice(&rest.to_ne_bytes());
@@ -422,7 +456,7 @@ impl Work for Plain<'_, '_> {
 /// # Safety
 /// Its bytes are mapped there.
 #[inline(always)]
-unsafe fn read_once<T: Copy>(pointer: NonNull<u8>) -> T {
+pub(crate) unsafe fn read_once<T: Copy>(pointer: NonNull<u8>) -> T {
     /// One load, also where it isn't aligned.
     #[repr(C, packed)]
     struct Unaligned<T>(T);

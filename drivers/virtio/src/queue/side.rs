@@ -4,8 +4,10 @@
 //! made available; for a driver what the device has used, and those of its own that are free.
 
 use super::collector::Collector;
+use super::receive::Filled;
 use crate::ring::Descriptor;
 use std::ptr::NonNull;
+use warmlane_mem::Burst;
 
 /// Buffers that are looked at together.
 pub(crate) const HEADS: usize = 64;
@@ -57,6 +59,26 @@ pub(crate) trait Side {
 
     /// Gives back the next of the buffers that were looked at, with so many bytes written to each. Each is one descriptor.
     fn give_back_whole(&mut self, heads: &[Descriptor], lengths: impl Iterator<Item = u32>);
+
+    /// Whether the other side reaches a pool.
+    #[inline(always)]
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// Makes packets of the buffers of that pool that the other side has filled, up to the first that isn't one buffer. Returns how many,
+    /// and whether there is one that isn't so, to be [looked at](Self::look).
+    #[inline(always)]
+    fn take_packets(&mut self, _filled: Filled<'_>) -> Result<(usize, bool), Broken> {
+        Ok((0, true))
+    }
+
+    /// Gives the other side packets of the pool that it reaches from the front of the burst where they are, as far as there is space. Returns how many, and their
+    /// bytes.
+    #[inline(always)]
+    fn lend(&mut self, _burst: &mut Burst) -> Result<(usize, u64), Broken> {
+        Ok((0, 0))
+    }
 
     /// The other side may see what was given back since the last time. Whether it is to be told is asked afterwards.
     fn publish(&mut self);

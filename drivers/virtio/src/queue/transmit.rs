@@ -143,7 +143,7 @@ impl Work for Plain<'_, '_> {
 }
 
 impl Filler {
-    /// Sends packets from the front of the burst, as far as there are buffers.
+    /// Sends packets from the front of the burst, as far as there are buffers, and the other side sees them.
     #[inline(always)]
     fn send<S: Side>(
         &mut self,
@@ -153,11 +153,56 @@ impl Filler {
         addresses: &mut Addresses<'_>,
         counters: &QueueCounters<TransmitDrop>,
     ) -> Result<(), Broken> {
+        let result = if side.lends() {
+            self.send_lent(burst, side, target, addresses, counters)
+        } else {
+            self.send_copies(burst, usize::MAX, side, target, addresses, counters)
+        };
+        side.publish();
+        result
+    }
+
+    /// Sends packets of the pool that the other side reaches where they are, and copies the others.
+    #[inline]
+    fn send_lent<S: Side>(
+        &mut self,
+        burst: &mut Burst,
+        side: &mut S,
+        target: Target<'_>,
+        addresses: &mut Addresses<'_>,
+        counters: &QueueCounters<TransmitDrop>,
+    ) -> Result<(), Broken> {
+        loop {
+            let (packets, bytes) = side.lend(burst)?;
+            counters.count(packets as u64, bytes);
+            let left = burst.len();
+            if left == 0 {
+                return Ok(());
+            }
+            self.send_copies(burst, 1, side, target, addresses, counters)?;
+            if burst.len() == left {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies so many packets at most.
+    #[inline(always)]
+    fn send_copies<S: Side>(
+        &mut self,
+        burst: &mut Burst,
+        most: usize,
+        side: &mut S,
+        target: Target<'_>,
+        addresses: &mut Addresses<'_>,
+        counters: &QueueCounters<TransmitDrop>,
+    ) -> Result<(), Broken> {
         let Target { agreed, log } = target;
         let (mut done, mut packets, mut bytes) = (0, 0, 0);
         let mut result = Ok(());
-        while done < burst.len() {
-            let wanted = (burst.len() - done).min(HEADS);
+        let most = most.min(burst.len());
+        while done < most {
+            let wanted = (most - done).min(HEADS);
             let found = match side.look(&mut self.heads[..wanted]) {
                 Ok(0) => break,
                 Ok(found) => found,
@@ -204,7 +249,6 @@ impl Filler {
             }
             done += 1;
         }
-        side.publish();
         burst.free_front(done);
         counters.count(packets, bytes);
         result

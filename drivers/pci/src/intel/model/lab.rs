@@ -3,13 +3,13 @@
 use super::{Model, Played};
 use crate::intel::chip::Setup;
 use crate::intel::counters::CardCounters;
-use crate::intel::lent::SharedPool;
 use crate::intel::receive::{CardReceive, ReceiveRing};
 use crate::intel::rings::{PortEnd, Rings};
 use crate::intel::transmit::{CardTransmit, OFFLOADS, TransmitRing};
 use std::cell::Cell;
 use std::sync::Arc;
 use warmlane_driver_common::Gather;
+use warmlane_driver_common::SharedPool;
 use warmlane_driver_common::peer::Event;
 use warmlane_mem::{Burst, Packet, Pool, PoolConfig};
 use warmlane_port::{ReceiveQueue as _, TransmitQueue as _};

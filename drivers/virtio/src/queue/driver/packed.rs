@@ -93,6 +93,11 @@ impl DriverRing for PackedDriverRing {
     }
 
     #[inline(always)]
+    fn post_fresh(&mut self, posts: impl Iterator<Item = Post>) {
+        self.post_all(posts);
+    }
+
+    #[inline(always)]
     fn publish(&mut self) {
         if let Some((position, tail)) = self.held.take() {
             self.ring.release_tail(position, tail);

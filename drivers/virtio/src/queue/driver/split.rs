@@ -54,18 +54,19 @@ impl SplitDriverRing {
 impl DriverRing for SplitDriverRing {
     #[inline(always)]
     fn take_used(&mut self, most: u16, mut take: impl FnMut(u32, u32) -> bool) -> Result<(), Broken> {
-        let mut left = most;
+        let (ring, mut left) = (self.ring, most);
         while left > 0 {
             let there = self.used_entries()?.min(left);
-            let start = self.used;
-            for ahead in 0..there {
-                let (name, length) = self.ring.used_entry(start.wrapping_add(ahead));
+            let (start, mut taken) = (self.used, 0);
+            while taken < there {
+                let (name, length) = ring.used_entry(start.wrapping_add(taken));
                 if !take(name, length) {
-                    return Ok(());
+                    break;
                 }
-                self.used = start.wrapping_add(ahead + 1);
+                taken += 1;
             }
-            if there == 0 {
+            self.used = start.wrapping_add(taken);
+            if there == 0 || taken < there {
                 break;
             }
             left -= there;
@@ -109,6 +110,17 @@ impl DriverRing for SplitDriverRing {
         for post in posts {
             self.post(post);
         }
+    }
+
+    #[inline(always)]
+    fn post_fresh(&mut self, posts: impl Iterator<Item = Post>) {
+        let (ring, mut next) = (self.ring, self.next);
+        for Post { number, name, address, length, flags, .. } in posts {
+            ring.set_descriptor(number, Descriptor { address, length, flags, id: 0 });
+            ring.set_available_entry(next, name);
+            next = next.wrapping_add(1);
+        }
+        self.next = next;
     }
 
     #[inline(always)]
