@@ -1,4 +1,5 @@
-//! Queues over rings: packets are copied out of the other side's buffers, or into them, by either side of rings of either format.
+//! Queues over rings: packets are copied out of the other side's buffers, or into them, by either side of rings of either format; but for those in buffers of a pool
+//! that a device reaches (`driver::pool`).
 
 mod collector;
 pub(crate) mod device;

@@ -17,10 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use warmlane_driver_common::peer::Event;
 use warmlane_driver_common::{Environment, Reporter, Severity, SharedPool};
-use warmlane_mem::Region;
+use warmlane_mem::{METADATA_BYTES, Region};
 use warmlane_port::Port;
 use warmlane_virtio::bus::{Agreed, BusMemory, BusRings, ControlQueue, Notify, is_ring_size, longest_frame};
-use warmlane_virtio::features::{DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS};
+use warmlane_virtio::features::{
+    DEVICE_OFFLOADS, DRIVER_OFFLOADS, IN_ORDER, MERGEABLE, PACKED, RSS, VERSION_1, header_length,
+};
 
 /// Rings of a pair. The device fills the first.
 const RINGS: usize = 2;
@@ -341,6 +343,13 @@ pub(crate) fn open(
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
+    if zero_copy && usize::from(region.start()) < METADATA_BYTES + header_length(VERSION_1) {
+        let problem = format!(
+            "buffers of pool {:?} have no headroom for its headers: give them some, or leave zero-copy out",
+            environment.pool.name()
+        );
+        return Err(PciError::Device { address, problem });
+    }
     let crossing = zero_copy.then(|| Crossing::take_out(&vfio, environment)).transpose()?.flatten();
     let card = Card::new(vfio)?;
     let pairs = card.pairs(environment)?;
@@ -404,7 +413,6 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warmlane_virtio::features::VERSION_1;
 
     #[test]
     fn a_device_carries_what_it_says_and_what_fits_a_buffer() {
