@@ -43,7 +43,6 @@ pub(crate) struct RingTransmit {
     ring: Arc<Ring>,
     ring_side: RingSide,
     filler: Filler,
-    counters: QueueCounters<TransmitDrop>,
     /// Dropped last: the port's end.
     _end: PortEnd,
 }
@@ -55,6 +54,7 @@ struct Filler {
     /// How many of the parts are of each chain and those before it.
     ends: Vec<usize>,
     parts: Vec<Part>,
+    counters: QueueCounters<TransmitDrop>,
 }
 
 /// What both sides have agreed to.
@@ -151,12 +151,11 @@ impl Filler {
         side: &mut S,
         target: Target<'_>,
         addresses: &mut Addresses<'_>,
-        counters: &QueueCounters<TransmitDrop>,
     ) -> Result<(), Broken> {
         let result = if side.lends() {
-            self.send_lent(burst, side, target, addresses, counters)
+            self.send_lent(burst, side, target, addresses)
         } else {
-            self.send_copies(burst, usize::MAX, side, target, addresses, counters)
+            self.send_copies(burst, usize::MAX, side, target, addresses)
         };
         side.publish();
         result
@@ -170,16 +169,15 @@ impl Filler {
         side: &mut S,
         target: Target<'_>,
         addresses: &mut Addresses<'_>,
-        counters: &QueueCounters<TransmitDrop>,
     ) -> Result<(), Broken> {
         loop {
             let (packets, bytes) = side.lend(burst)?;
-            counters.count(packets as u64, bytes);
+            self.counters.count(packets as u64, bytes);
             let left = burst.len();
             if left == 0 {
                 return Ok(());
             }
-            self.send_copies(burst, 1, side, target, addresses, counters)?;
+            self.send_copies(burst, 1, side, target, addresses)?;
             if burst.len() == left {
                 return Ok(());
             }
@@ -195,7 +193,6 @@ impl Filler {
         side: &mut S,
         target: Target<'_>,
         addresses: &mut Addresses<'_>,
-        counters: &QueueCounters<TransmitDrop>,
     ) -> Result<(), Broken> {
         let Target { agreed, log } = target;
         let (mut done, mut packets, mut bytes) = (0, 0, 0);
@@ -240,7 +237,7 @@ impl Filler {
                     packets += 1;
                     bytes += burst[done].packet_length() as u64;
                 }
-                Ok(Slow::Dropped(reason)) => counters.drops().count_packet(reason, &burst[done]),
+                Ok(Slow::Dropped(reason)) => self.counters.drops().count_packet(reason, &burst[done]),
                 Ok(Slow::NoSpace) => break,
                 Err(broken) => {
                     result = Err(broken);
@@ -250,7 +247,7 @@ impl Filler {
             done += 1;
         }
         burst.free_front(done);
-        counters.count(packets, bytes);
+        self.counters.count(packets, bytes);
         result
     }
 
@@ -354,8 +351,9 @@ impl RingTransmit {
             chains: Vec::with_capacity(MAXIMUM_PARTS),
             ends: Vec::with_capacity(MAXIMUM_PARTS),
             parts: Vec::with_capacity(MAXIMUM_PARTS),
+            counters: QueueCounters::new(),
         };
-        Self { ring, ring_side, filler, counters: QueueCounters::new(), _end: end }
+        Self { ring, ring_side, filler, _end: end }
     }
 }
 
@@ -367,7 +365,7 @@ impl TransmitQueue for RingTransmit {
         let active = state.active.as_mut().filter(|active| active.is_enabled);
         let Some(Active { side, memory, features, call, log, .. }) = active else {
             drop(state);
-            self.counters.drops().count_packets(TransmitDrop::NotConnected, burst);
+            self.filler.counters.drops().count_packets(TransmitDrop::NotConnected, burst);
             burst.clear();
             return before;
         };
@@ -382,7 +380,7 @@ impl TransmitQueue for RingTransmit {
         let mut addresses = memory.addresses();
         let result = with_side!(side, side => {
             let target = Target { agreed, log: log.as_ref() };
-            let result = self.filler.send(burst, side, target, &mut addresses, &self.counters);
+            let result = self.filler.send(burst, side, target, &mut addresses);
             tell(side, call.as_deref(), log.as_ref());
             result
         });
@@ -400,5 +398,5 @@ impl TransmitQueue for RingTransmit {
         true
     }
 
-    queue_report!(always running, counters);
+    queue_report!(always running, filler.counters);
 }

@@ -154,7 +154,7 @@ impl<R: DriverRing> Driver<R> {
         result.map(|()| (taken, has_other || taken < count))
     }
 
-    /// Those in hand from one on are this side's, as others that were used and aren't taken yet.
+    /// Puts those in hand from one place to another with what was used and is not taken yet, to be looked at closely.
     #[inline]
     fn keep_others(&mut self, from: usize, to: usize) {
         for number in from..to {

@@ -1,6 +1,6 @@
 //! A device on the same memory, which is this crate's own, and reaches a pool of the driver's.
 
-use super::*;
+use super::super::*;
 use crate::features::{
     DEVICE_OFFLOADS, DRIVER_OFFLOADS, EVENT_INDEX, IN_ORDER, MERGEABLE, PACKED, VERSION_1,
 };
