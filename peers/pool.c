@@ -4,7 +4,7 @@
  * One lane: takes a burst of packets ready to use and frees it. Two lanes: the first takes, writes and hands over by a ring,
  * the second reads and frees. Transmit: takes, writes the headers of a 64-byte frame as testpmd's txonly does, and
  * transmits to a net_null port, whose driver frees, or frees them in bulk by itself. With --multi-flow, source addresses differ
- * as with testpmd's --txonly-multi-flow.
+ * as with testpmd's --txonly-multi-flow; with --signed, packets are what `warmlane gen` makes.
  */
 
 #include <getopt.h>
@@ -22,6 +22,7 @@
 #include <rte_udp.h>
 
 #include "pool_options.h"
+#include "signer.h"
 
 #define LARGEST_BURST 256
 #define LARGEST_FRAME 2048
@@ -41,7 +42,7 @@ static const char *const sinks[] = {"port", "free", "return"};
 static const char *const usage =
 	"usage: pool EAL-OPTIONS -- [--mode one-lane|two-lanes|transmit] [--kind ring_mp_mc|stack|lf_stack] [--cache N]\n"
 	"            [--buffers N] [--burst N] [--bytes N] [--ring N] [--held N] [--ahead N]\n"
-	"            [--sink port|free|return] [--multi-flow 0|1]";
+	"            [--sink port|free|return] [--multi-flow 0|1] [--signed 0|1]";
 
 struct headers {
 	struct rte_ether_hdr ethernet;
@@ -62,7 +63,9 @@ struct state {
 	/* Where transmitted packets end: a port, rte_pktmbuf_free_bulk, or rte_mempool_put_bulk as a driver does with FAST_FREE. */
 	enum sink sink;
 	bool multi_flow;
+	bool is_signed;
 	uint8_t flow;
+	struct signer signer;
 	struct headers headers;
 	uint8_t frame[LARGEST_FRAME] __rte_cache_aligned;
 	/* Written by the second lane alone. */
@@ -215,7 +218,8 @@ static struct round transmit(void *context)
 			packet->vlan_tci_outer = 0;
 			packet->l2_len = sizeof(struct rte_ether_hdr);
 			packet->l3_len = sizeof(struct rte_ipv4_hdr);
-			rte_memcpy(rte_pktmbuf_mtod(packet, void *), &state->headers, sizeof(state->headers));
+			if (!state->is_signed)
+				rte_memcpy(rte_pktmbuf_mtod(packet, void *), &state->headers, sizeof(state->headers));
 			if (state->multi_flow)
 				rte_pktmbuf_mtod(packet, struct headers *)->ipv4.src_addr =
 					rte_cpu_to_be_32(RTE_IPV4(198, 18, 0, 0) | state->flow++);
@@ -223,6 +227,8 @@ static struct round transmit(void *context)
 			packet->pkt_len = state->bytes;
 			packet->next = NULL;
 		}
+		if (state->is_signed)
+			sign(&state->signer, packets, state->burst);
 		dispose(state, packets);
 		round.packets += state->burst;
 	}
@@ -272,7 +278,7 @@ int main(int argc, char **argv)
 		{"burst", required_argument, NULL, 'n'},   {"bytes", required_argument, NULL, 'l'},
 		{"ring", required_argument, NULL, 'r'},	   {"held", required_argument, NULL, 'h'},
 		{"ahead", required_argument, NULL, 'a'},   {"sink", required_argument, NULL, 's'},
-		{"multi-flow", required_argument, NULL, 'f'},
+		{"multi-flow", required_argument, NULL, 'f'}, {"signed", required_argument, NULL, 'g'},
 		{NULL, 0, NULL, 0},
 	};
 	static struct state state = {.burst = 32, .bytes = 1520};
@@ -309,6 +315,9 @@ int main(int argc, char **argv)
 		case 'f':
 			state.multi_flow = number(optarg, 0, 1);
 			break;
+		case 'g':
+			state.is_signed = number(optarg, 0, 1);
+			break;
 		default:
 			if (!read_pool_option(&pool, option))
 				fail("%s", usage);
@@ -320,6 +329,11 @@ int main(int argc, char **argv)
 		fail("no pool of kind %s with %u buffers and a cache of %u", pool.kind, pool.buffers, pool.cache);
 	memset(state.frame, 0x5a, sizeof(state.frame));
 	memset(&state.headers, 0x5a, sizeof(state.headers));
+	if (state.is_signed) {
+		check_signed(state.pool);
+		begin_signing(&state.signer);
+		state.bytes = SIGNED_BYTES;
+	}
 	switch (mode) {
 	case MODE_ONE_LANE:
 		serve(one_lane, NULL, NULL, &state);

@@ -1,6 +1,7 @@
 //! What stands between a lane and the pool: two magazines of buffer indices that no other lane touches.
 
 mod copies;
+mod differences;
 mod gathered;
 mod indices;
 
@@ -19,6 +20,7 @@ use crate::magazines::{Held, Magazines};
 use crate::packet::{LINE_BYTES, Packet};
 use crate::pool::Pool;
 use crate::register::{self, MAXIMUM_POOLS};
+use differences::Differences;
 use gathered::free_gathered;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::_mm256_store_si256;
@@ -438,6 +440,23 @@ impl Cache {
     /// met one that is chained or belongs elsewhere.
     #[inline]
     fn free_plain(&mut self, packets: &[Packet]) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.wide {
+            // SAFETY: `wide` says that this processor has what the function is compiled for.
+            return unsafe { self.free_plain_wide(packets) };
+        }
+        self.free_plain_by::<differences::OneByOne>(packets)
+    }
+
+    /// The same, compiled for registers of 32 bytes: four identities are one.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2")]
+    fn free_plain_wide(&mut self, packets: &[Packet]) -> usize {
+        self.free_plain_by::<differences::Fours>(packets)
+    }
+
+    #[inline(always)]
+    fn free_plain_by<D: Differences>(&mut self, packets: &[Packet]) -> usize {
         let mut freed = 0;
         while freed < packets.len() {
             if self.magazines.loaded.length == self.capacity {
@@ -450,20 +469,8 @@ impl Cache {
                 unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), chunk) };
             // No branch in the loop: of a plain packet the difference is the index, and a bit above it in any other
             // shows in `differences`; then nothing was committed.
-            let (mut differences, single) = (0, self.single);
-            let mut free = |(cell, packet): (&mut u32, &Packet)| {
-                let difference = packet.identity().bits() ^ single;
-                *cell = difference as u32;
-                differences |= difference;
-            };
-            // Four in each turn: what counts the turns is half the work else.
-            let (fours, rest) = packets[freed..freed + chunk].as_chunks::<4>();
-            let (four_cells, cells) = target.as_chunks_mut::<4>();
-            four_cells
-                .iter_mut()
-                .zip(fours)
-                .for_each(|(cells, four)| cells.iter_mut().zip(four).for_each(&mut free));
-            cells.iter_mut().zip(rest).for_each(free);
+            // SAFETY: of what writes by vector only `free_plain_wide` makes use, where the processor has it.
+            let differences = unsafe { D::write(target, &packets[freed..freed + chunk], self.single) };
             if differences & Identity::POOL_MASK != 0 {
                 let is_single = |packet: &&Packet| self.is_single(packet);
                 let plain = packets[freed..].iter().take(chunk).take_while(is_single).count();

@@ -86,6 +86,7 @@ const PATHS: &[HotPath] = &[
     path("replay-drop", "packet", "avx2", 20),
     path("steer-drop", "packet", "avx2", 20),
     path("gen-null", "packet", "avx2", 20),
+    path("gen-null-counted", "packet", "avx2", 20),
     path("pcap-read", "packet", "avx2", 20),
     path("pcap-write", "packet", "avx2", 20),
     path("lpm4", "lookup", "avx2", 20),
@@ -130,7 +131,8 @@ const MIXED: &[&str] = &["copy"];
 pub(crate) struct Arguments {
     /// The paths to count, by their bench's name; all of them if none is named
     names: Vec<String>,
-    /// Make what the paths take now the new baseline where they differ from it by more than is tolerated, for this reason
+    /// Make what the paths take now the new baseline where they differ from it by more than is tolerated, or are named, for this
+    /// reason
     #[arg(long, value_name = "REASON")]
     accept: Option<String>,
     /// Count while a busy loop runs on every CPU: the figures must be the same
@@ -171,7 +173,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let rustc = compiler()?;
     let chosen = runnable(chosen, Level::available());
     let load = arguments.under_load.then(Load::start).transpose()?;
-    let mut complaints = count_all(&program, &target, &chosen, &mut baseline, arguments.accept.as_deref())?;
+    let accept =
+        arguments.accept.as_deref().map(|reason| Acceptance { reason, named: !arguments.names.is_empty() });
+    let mut complaints = count_all(&program, &target, &chosen, &mut baseline, accept)?;
     drop(load);
     for name in gone(&baseline) {
         println!("{name}: has a baseline, and is no hot path any more");
@@ -257,14 +261,22 @@ fn without_valgrind(skipped: &[String]) -> String {
     )
 }
 
-/// Counts each path and prints what it takes; returns how many differ from their baseline. With a reason to accept that, these
+/// That what paths take becomes the baseline.
+#[derive(Clone, Copy)]
+struct Acceptance<'a> {
+    reason: &'a str,
+    /// The paths were named, so that it is so of those, too, that differ by less than is tolerated.
+    named: bool,
+}
+
+/// Counts each path and prints what it takes; returns how many differ from their baseline. If that is accepted, these
 /// become the baseline, and the others stay as they are.
 fn count_all(
     program: &Path,
     target: &Path,
     paths: &[&HotPath],
     baseline: &mut Baseline,
-    accept: Option<&str>,
+    accept: Option<Acceptance<'_>>,
 ) -> anyhow::Result<usize> {
     let mut complaints = 0;
     let before = baseline.paths.clone();
@@ -278,6 +290,8 @@ fn count_all(
                 Some(before) => now.complaint(before),
                 None => Some("it has no baseline yet".to_owned()),
             };
+            let is_named = accept.is_some_and(|accept| accept.named);
+            let complaint = complaint.or_else(|| is_named.then(|| "it was named".to_owned()));
             let figures = format!(
                 "{name:<26} {:>8.2} instructions{} {:>7.3} + {:.3} misses per {}",
                 now.instructions,
@@ -295,7 +309,7 @@ fn count_all(
                 "{figures}  {}\n  {complaint}",
                 if accept.is_some() { "accepted" } else { "NOT AS BEFORE" }
             );
-            if let Some(reason) = accept {
+            if let Some(Acceptance { reason, .. }) = accept {
                 baseline.paths.insert(name, Cost { reason: reason.to_owned(), ..now });
             }
             Ok(())

@@ -25,6 +25,27 @@ impl WyRand {
         ((self.next() >> 32) * bound) >> 32
     }
 
+    /// As many numbers from 0 to `last` as there are places, for one draw.
+    ///
+    /// The draw's lower half starts a Weyl sequence, whose numbers are mixed one by one (with the constants of lowbias32:
+    /// Wellons, 2018), so that vectors do it; its upper half goes into all of them.
+    #[inline(always)]
+    pub const fn fill(&mut self, last: u32, numbers: &mut [u32]) {
+        let drawn = self.next();
+        let (start, also) = (drawn as u32, (drawn >> 32) as u32);
+        let mut place = 0;
+        while place < numbers.len() {
+            let mut number = start.wrapping_add((place as u32).wrapping_mul(0x9e37_79b9));
+            number = (number ^ number >> 16).wrapping_mul(0x7feb_352d);
+            number = (number ^ number >> 15).wrapping_mul(0x846c_a68b);
+            number ^= number >> 16 ^ also;
+            // The upper half of the product with `last` + 1.
+            let product = number as u64 * last as u64 + number as u64;
+            numbers[place] = (product >> 32) as u32;
+            place += 1;
+        }
+    }
+
     /// A number from the half-open interval (0, 1].
     #[inline]
     pub const fn fraction(&mut self) -> f64 {
@@ -80,6 +101,7 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn uniform_numbers_are_even() {
@@ -90,6 +112,31 @@ mod tests {
         }
         // Standard deviation 97: six of them.
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 600), "{counts:?}");
+    }
+
+    #[test]
+    fn numbers_for_one_draw_are_even_and_independent() {
+        let mut random = WyRand::new(3);
+        let (mut counts, mut pairs) = ([0_u32; 16], [0_u32; 256]);
+        let mut seen = HashSet::new();
+        let mut numbers = [0; 32];
+        for _ in 0..10_000 {
+            random.fill(15, &mut numbers);
+            for (place, &number) in numbers.iter().enumerate() {
+                counts[number as usize] += 1;
+                // Neighbours, and those at the same place of either half.
+                pairs[(number * 16 + numbers[(place + 1 + place % 16) % 32]) as usize] += 1;
+            }
+            random.fill(u32::MAX, &mut numbers);
+            seen.extend(numbers);
+        }
+        // Standard deviations 137 and 35: six of them.
+        assert!(counts.iter().all(|count| count.abs_diff(20_000) < 822), "{counts:?}");
+        assert!(pairs.iter().all(|count| count.abs_diff(1_250) < 212), "{pairs:?}");
+        // Of 320,000 draws from 2^32 some 12 meet another.
+        assert!(seen.len() > 319_900 && seen.len() < 320_000, "{}", seen.len());
+        random.fill(0, &mut numbers);
+        assert_eq!(numbers, [0; 32]);
     }
 
     #[test]

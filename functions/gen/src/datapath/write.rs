@@ -37,7 +37,6 @@ pub(crate) fn stream(
     let number = First::new(0, stamp.trial);
     if let ([shape], [field]) = (&*stream.shapes, &*stream.fields)
         && field.bytes == 4
-        && stream.signed
         && let Map::Steps { first, step, count } = field.values.map
     {
         // One 32-bit word, one size: what a benchmark of lookups sends, and worth its own loop.
@@ -129,7 +128,7 @@ fn packet_of(
     }
     if stream.signed {
         let first = first.with(state.sequence);
-        sign(data, first.0.to_be(), first.second(stamp.time).to_be());
+        sign(data, [first.0.to_be(), first.second(stamp.time).to_be()]);
     }
     state.sequence += 1;
 }
@@ -151,15 +150,31 @@ impl OneWord<'_> {
         stamp: Stamp,
         values: &mut impl Values,
     ) {
-        match *self.stream.checksums {
-            [one, two] => self.write_by(packets, state, number, stamp, values, [one, two]),
-            [one] => self.write_by(packets, state, number, stamp, values, [one]),
-            _ => self.write_by(packets, state, number, stamp, values, []),
+        if self.stream.signed {
+            self.write_signed::<true>(packets, state, number, stamp, values);
+        } else {
+            self.write_signed::<false>(packets, state, number, stamp, values);
         }
     }
 
     #[inline(always)]
-    fn write_by<const N: usize>(
+    fn write_signed<const SIGNED: bool>(
+        &self,
+        packets: &mut [Packet],
+        state: &mut StreamState,
+        number: First,
+        stamp: Stamp,
+        values: &mut impl Values,
+    ) {
+        match *self.stream.checksums {
+            [one, two] => self.write_by::<2, SIGNED>(packets, state, number, stamp, values, [one, two]),
+            [one] => self.write_by::<1, SIGNED>(packets, state, number, stamp, values, [one]),
+            _ => self.write_by::<0, SIGNED>(packets, state, number, stamp, values, []),
+        }
+    }
+
+    #[inline(always)]
+    fn write_by<const N: usize, const SIGNED: bool>(
         &self,
         packets: &mut [Packet],
         state: &mut StreamState,
@@ -170,7 +185,16 @@ impl OneWord<'_> {
     ) {
         let Self { shape, field, .. } = self;
         let sequence = &mut state.sequence;
-        vector::run(Groups { packets, shape, field, sequence, number, stamp, values, checksums });
+        vector::run(Groups::<_, N, SIGNED> {
+            packets,
+            shape,
+            field,
+            sequence,
+            number,
+            stamp,
+            values,
+            checksums,
+        });
     }
 }
 
@@ -191,7 +215,8 @@ impl Steps {
 
 /// What is written into one packet after the other.
 trait Values {
-    fn fill(&mut self, values: &mut [u32]);
+    /// Gives at least the first `count` their values, and takes no more turns than that.
+    fn fill(&mut self, values: &mut [u32; GROUP], count: usize);
 }
 
 struct Uniform<'a> {
@@ -201,13 +226,11 @@ struct Uniform<'a> {
 
 impl Values for Uniform<'_> {
     #[inline(always)]
-    fn fill(&mut self, values: &mut [u32]) {
-        // A copy, so that its state stays in a register.
-        let mut random = self.random.clone();
+    fn fill(&mut self, values: &mut [u32; GROUP], _count: usize) {
+        self.random.fill((self.steps.count - 1) as u32, values);
         for value in values {
-            *value = self.steps.value(random.below(self.steps.count));
+            *value = self.steps.value((*value).into());
         }
-        *self.random = random;
     }
 }
 
@@ -218,16 +241,26 @@ struct Turns {
 
 impl Values for Turns {
     #[inline(always)]
-    fn fill(&mut self, values: &mut [u32]) {
-        for value in values {
+    fn fill(&mut self, values: &mut [u32; GROUP], count: usize) {
+        if self.turn + GROUP as u64 <= self.steps.count {
+            // None comes round, so vectors do it.
+            let (first, step) = (self.steps.value(self.turn), self.steps.step);
+            for (place, value) in values.iter_mut().enumerate() {
+                *value = first.wrapping_add((place as u32).wrapping_mul(step));
+            }
+            let next = self.turn + count as u64;
+            self.turn = if next == self.steps.count { 0 } else { next };
+            return;
+        }
+        for value in &mut values[..count] {
             *value = self.steps.value(self.turn);
             self.turn = if self.turn + 1 >= self.steps.count { 0 } else { self.turn + 1 };
         }
     }
 }
 
-/// Packets that are written into, some at a time.
-struct Groups<'a, V, const N: usize> {
+/// Packets that are written into, some at a time, and that are `SIGNED` or not.
+struct Groups<'a, V, const N: usize, const SIGNED: bool> {
     packets: &'a mut [Packet],
     shape: &'a Shape,
     field: &'a FieldPlan,
@@ -241,7 +274,7 @@ struct Groups<'a, V, const N: usize> {
 /// How many at a time: as many as vectors do with few instructions each.
 const GROUP: usize = 32;
 
-impl<F: Values, const N: usize> Work for Groups<'_, F, N> {
+impl<F: Values, const N: usize, const SIGNED: bool> Work for Groups<'_, F, N, SIGNED> {
     type Output = ();
 
     #[inline(always)]
@@ -252,14 +285,14 @@ impl<F: Values, const N: usize> Work for Groups<'_, F, N> {
     }
 }
 
-impl<F: Values, const N: usize> Groups<'_, F, N> {
+impl<F: Values, const N: usize, const SIGNED: bool> Groups<'_, F, N, SIGNED> {
     /// Computes everything for a whole group, of which there may be fewer packets, and then writes it.
     #[inline(always)]
     fn write(&mut self, packets: &mut [Packet]) {
         let count = packets.len().min(GROUP);
         let (mut values, mut sums) = ([0_u32; GROUP], [[0_u16; GROUP]; N]);
-        let (mut first, mut second) = ([0_u64; GROUP], [0_u64; GROUP]);
-        self.values.fill(&mut values[..count]);
+        let mut signatures = [[0_u64; 2]; GROUP];
+        self.values.fill(&mut values, count);
         // Loops and no `map`: what that calls isn't always compiled for vectors.
         for value in &mut values {
             *value <<= self.field.shift;
@@ -273,40 +306,43 @@ impl<F: Values, const N: usize> Groups<'_, F, N> {
         for value in &mut values {
             *value = (*value | self.field.rest as u32).to_be();
         }
-        for (place, (first, second)) in first.iter_mut().zip(&mut second).enumerate() {
-            let words = self.number.with(*self.sequence + place as u64);
-            (*first, *second) = (words.0.to_be(), words.second(self.stamp.time).to_be());
+        if SIGNED {
+            for (place, signature) in signatures.iter_mut().enumerate() {
+                let words = self.number.with(*self.sequence + place as u64);
+                *signature = [words.0.to_be(), words.second(self.stamp.time).to_be()];
+            }
         }
         *self.sequence += count as u64;
         // Whoever made the plan has checked it; said here once, it is not looked at for each packet.
         let (length, field) = (self.shape.length as usize, self.field.offset);
         let offsets = self.checksums.each_ref().map(|checksum| checksum.offset);
         let fits = |offset: u32, bytes: usize| offset as usize + bytes <= length;
-        if !fits(field, 4) || !offsets.iter().all(|&offset| fits(offset, 2)) || !fits(0, signature::LENGTH) {
+        let space = if SIGNED { signature::LENGTH } else { 0 };
+        if !fits(field, 4) || !offsets.iter().all(|&offset| fits(offset, 2)) || !fits(0, space) {
             return;
         }
-        let signatures = first.iter().zip(&second);
-        for (place, ((packet, value), (first, second))) in
-            packets.iter_mut().zip(&values).zip(signatures).enumerate()
+        for (place, ((packet, value), signature)) in
+            packets.iter_mut().zip(&values).zip(&signatures).enumerate()
         {
             let Some(data) = packet.data_mut().get_mut(..length) else { continue };
             store(data, field, value.to_ne_bytes());
             for (sums, offset) in sums.iter().zip(offsets) {
                 store(data, offset, sums[place % GROUP].to_ne_bytes());
             }
-            sign(data, *first, *second);
+            if SIGNED {
+                sign(data, *signature);
+            }
         }
     }
 }
 
 /// Writes the signature, whose halves are in the order of the wire, at the frame's end.
 #[inline(always)]
-fn sign(data: &mut [u8], first: u64, second: u64) {
-    if let Some(end) = data.last_chunk_mut::<{ signature::LENGTH }>()
-        && let ([first_half, second_half], []) = end.as_chunks_mut::<{ signature::LENGTH / 2 }>()
-    {
-        *first_half = first.to_ne_bytes();
-        *second_half = second.to_ne_bytes();
+fn sign(data: &mut [u8], halves: [u64; 2]) {
+    if let Some(end) = data.last_chunk_mut::<{ signature::LENGTH }>() {
+        let (first, second) = end.split_at_mut(signature::LENGTH / 2);
+        first.copy_from_slice(&halves[0].to_ne_bytes());
+        second.copy_from_slice(&halves[1].to_ne_bytes());
     }
 }
 

@@ -212,6 +212,27 @@ fn two_fields_at_once_and_the_loop_for_one() {
 }
 
 #[test]
+fn the_loop_for_one_field_takes_turns() {
+    let pool = pool();
+    for signed in [true, false] {
+        for count in [1, 31, 32, 33, 64, 100, 65_536] {
+            let values = RuleValues::Steps { count, step: 3 };
+            let rule = Rule { field: "ipv4.source".to_owned(), values, order: RuleOrder::Turn };
+            let stream = Stream { signed, ..stream("s", template(), "64", vec![rule]) };
+            let frames = frames(&pool, vec![stream], 2_000);
+            let first = read(&frames[0], 26, 4);
+            for (number, frame) in frames.iter().enumerate() {
+                check(frame);
+                assert_eq!(read(frame, 26, 4), first + 3 * (number as u64 % count), "{number} of {count}");
+                let signature = Signature::parse(frame.last_chunk().unwrap());
+                let sequence = signature.map(|signature| signature.sequence);
+                assert_eq!(sequence, signed.then_some(number as u64));
+            }
+        }
+    }
+}
+
+#[test]
 fn streams_take_turns_by_their_shares() {
     let pool = pool();
     let mut streams: Vec<Stream> =

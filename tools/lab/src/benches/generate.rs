@@ -18,18 +18,27 @@ use warmlane_mem::LaneCache;
 use warmlane_memory::null;
 use warmlane_wire::{EtherType, MacAddress};
 
-pub(super) const BENCHES: &[Bench] = &[Bench {
-    name: NAME,
-    unit: "packet",
-    sentence: "generate 64-byte UDP from random sources, each with sequence number, time and checksums, and drop it",
-    lanes: Lanes::One,
-    prepare: generate,
-}];
+pub(super) const BENCHES: &[Bench] = &[
+    Bench {
+        name: NAME,
+        unit: "packet",
+        sentence: "generate 64-byte UDP from random sources, each with sequence number, time and checksums, and drop it",
+        lanes: Lanes::One,
+        prepare: |setting| generate(setting, profile(RuleOrder::Random, true)),
+    },
+    Bench {
+        name: "gen-null-counted",
+        unit: "packet",
+        sentence: "the same from one source after the other, with checksums only",
+        lanes: Lanes::One,
+        prepare: |setting| generate(setting, profile(RuleOrder::Turn, false)),
+    },
+];
 
 const NAME: &str = "gen-null";
 
 /// Frames of 64 bytes, checksum included, whose source address differs: what testpmd's `--txonly-multi-flow` varies, too.
-fn profile() -> Profile {
+fn profile(order: RuleOrder, signed: bool) -> Profile {
     let network = Network::Ipv4 {
         source: Ipv4Addr::new(198, 18, 0, 0),
         destination: Ipv4Addr::new(198, 19, 0, 1),
@@ -46,18 +55,15 @@ fn profile() -> Profile {
         network,
         transport: Transport::Udp { source: 1024, destination: 9 },
     };
-    let sources = Rule {
-        field: "ipv4.source".to_owned(),
-        values: RuleValues::Steps { count: 65_536, step: 1 },
-        order: RuleOrder::Random,
-    };
+    let sources =
+        Rule { field: "ipv4.source".to_owned(), values: RuleValues::Steps { count: 65_536, step: 1 }, order };
     let stream = Stream {
         name: NAME.to_owned(),
         share: 1,
         template,
         sizes: Sizes::fixed(64),
         payload: Payload::default(),
-        signed: true,
+        signed,
         rules: vec![sources],
     };
     Profile { streams: vec![stream] }
@@ -69,8 +75,8 @@ struct Generate {
     _lane: LaneCache,
 }
 
-fn generate(setting: &Setting) -> Result<Box<dyn Measure>, LabError> {
-    let plan = profile().plan().map_err(LabError::setup)?;
+fn generate(setting: &Setting, profile: Profile) -> Result<Box<dyn Measure>, LabError> {
+    let plan = profile.plan().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let sink = fixture::transmit(null::sink(NAME, 1))?;
     let orders = Arc::new(TransmitOrders::default());

@@ -246,7 +246,8 @@ const fn leading(name: &'static str, sides: u32, what: &'static str) -> Headline
 /// What `cargo xtask record --all` measures.
 pub(crate) const HEADLINES: &[Headline] = &[
     leading("l3-forward", 3, "forward IPv4 by the full table, one lane"),
-    leading("gen-null", 5, "generate UDP with random addresses to a null port"),
+    leading("gen-null", 5, "generate signed UDP with random addresses to a null port"),
+    headline("gen-null-counted", 5, "the same as testpmd does: addresses in turn, no signature"),
     leading("tx-null", 4, "take a buffer, write 64 bytes, send to a null port"),
     headline("pool-one-lane", 2, "take and free packets, one lane"),
     leading("pool-two-lanes", 7, "take and write 1,520 bytes on one lane, read and free on another"),
