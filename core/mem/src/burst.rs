@@ -114,6 +114,23 @@ impl Burst {
         self.length += count;
     }
 
+    /// Where the next packet goes, and those behind it.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) -> *mut Packet {
+        // SAFETY: the length is at most the capacity.
+        unsafe { self.packets.as_mut_ptr().add(self.length).cast() }
+    }
+
+    /// Takes in packets that were written to [`end`](Self::end).
+    ///
+    /// # Safety
+    /// They are as many, and no more than `space()`.
+    #[inline(always)]
+    pub(crate) unsafe fn grow_unchecked(&mut self, count: usize) {
+        debug_assert!(count <= self.space());
+        self.length += count;
+    }
+
     /// Appends packets of which it isn't known how many they are; returns how many.
     ///
     /// # Safety

@@ -1,13 +1,15 @@
 //! Taking buffers and filling them with stored frames in one go.
 
+#[cfg(target_arch = "x86_64")]
+use super::registers::Wide;
+use super::registers::{Plain, Registers};
 use super::{CACHES, Cache, take};
 use crate::burst::Burst;
 use crate::frames::{Copied, Cursor, Entry, Frames};
-use crate::header::{FIRST_WORD_PER_BYTE, PacketState};
-use crate::packet::{LINE_BYTES, Line, Packet};
+use crate::header::{FIRST_WORD_PER_BYTE, Header, PacketState};
+use crate::packet::{LINE_BYTES, Line};
 use crate::pool::Pool;
-#[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{__m256i, _mm256_load_si256, _mm256_store_si256, _mm256_storeu_si256};
+use std::ptr::NonNull;
 use warmlane_sys::prefetch::prefetch_read_at;
 
 /// How many lines of stored frames behind the frame in hand are fetched into the cache.
@@ -108,38 +110,50 @@ impl Cache {
         let fill = Fill::<R, ALL_FIT>::new(stored, data_lines, &self.clean);
         let each_has_one_line = frames.each_has_one_line();
         let mut copied = Copied::default();
-        while copied.packets < wanted {
-            let packets = self.take_chunk(burst, wanted - copied.packets);
-            if packets.is_empty() {
-                break;
-            }
-            copied.packets += packets.len();
+        while copied.packets < wanted
+            && let Some(indices) = self.load(wanted - copied.packets)
+        {
+            copied.packets += indices.len();
             // One frame over and over, as generators send: it is not looked up for each packet.
             if let [entry] = entries {
-                // SAFETY: the packets were just taken, so this lane owns their buffers; the entry is of these frames.
-                unsafe { fill.all(packets, *entry) };
-                copied.bytes += u64::from(entry.length) * packets.len() as u64;
+                copied.bytes += u64::from(entry.length) * indices.len() as u64;
+                // SAFETY: the indices were just loaded, and there is space for as many packets as are wanted (caller), so this lane owns
+                // their buffers; the entry is of these frames.
+                unsafe {
+                    let (lines, half) = fill.all(*entry);
+                    if let [line] = lines {
+                        let line = R::line(line);
+                        self.append::<R>(burst, indices, |header, _| fill.same_line(header, half, line));
+                    } else {
+                        self.append::<R>(burst, indices, |header, _| fill.same(header, half, lines));
+                    }
+                }
                 continue;
             }
-            let mut rest = &*packets;
+            let mut rest = indices;
             while !rest.is_empty() {
                 // As many as there are frames up to the last.
                 let next = cursor.next();
                 let run = &entries[next..];
                 let (now, later) = rest.split_at(run.len().min(rest.len()));
-                if ALL_FIT && each_has_one_line {
-                    for ((packet, entry), line) in now.iter().zip(run).zip(&stored[next..]) {
-                        fetch_behind(line);
-                        copied.bytes += u64::from(entry.length);
-                        // SAFETY: as above. `ALL_FIT`, so a buffer has space for whole lines of the longest frame, which is one.
-                        unsafe { fill.line(packet, entry.length, line) };
-                    }
-                } else {
-                    for (packet, entry) in now.iter().zip(run) {
-                        fetch_behind(stored.as_ptr().wrapping_add(entry.lines().end));
-                        copied.bytes += u64::from(entry.length);
-                        // SAFETY: as above.
-                        unsafe { fill.packet(packet, *entry) };
+                let run = &run[..now.len()];
+                copied.bytes += run.iter().map(|entry| u64::from(entry.length)).sum::<u64>();
+                let lines = if each_has_one_line { &stored[next..][..now.len()] } else { &[] };
+                // SAFETY: as above, and there is an entry for each index, and a line if each has one. `ALL_FIT`, so a buffer has space for whole lines of the
+                // longest frame.
+                unsafe {
+                    if ALL_FIT && each_has_one_line {
+                        self.append::<R>(burst, now, |header, place| {
+                            let (entry, line) = (run.get_unchecked(place), lines.get_unchecked(place));
+                            fetch_behind(line);
+                            fill.line(header, entry.length, line);
+                        });
+                    } else {
+                        self.append::<R>(burst, now, |header, place| {
+                            let entry = run.get_unchecked(place);
+                            fetch_behind(stored.as_ptr().wrapping_add(entry.lines().end));
+                            fill.packet(header, *entry);
+                        });
                     }
                 }
                 cursor.advance_by(now.len(), entries.len());
@@ -192,16 +206,16 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     /// # Safety
     /// The packet is of that pool, nobody else touches its buffer, and the entry is one of the frames'.
     #[inline(always)]
-    unsafe fn packet(&self, packet: &Packet, entry: Entry) {
+    unsafe fn packet(&self, header: NonNull<Header>, entry: Entry) {
         // SAFETY: the caller's condition; at most data_lines lines are written behind the headroom, which end inside the buffer.
         unsafe {
             let (lines, length) = self.frame(entry);
             // Nearly all frames of the rates that matter have one line.
             if let [line] = lines {
-                self.line(packet, length, line);
+                self.line(header, length, line);
             } else {
-                self.header(packet, length);
-                self.copy(packet, lines);
+                self.header(header, length);
+                self.copy(header, lines);
             }
         }
     }
@@ -211,52 +225,59 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     /// # Safety
     /// As for `packet`, and the buffer has space for a line.
     #[inline(always)]
-    unsafe fn line(&self, packet: &Packet, length: u32, line: &Line) {
+    unsafe fn line(&self, header: NonNull<Header>, length: u32, line: &Line) {
         // SAFETY: the caller's condition.
         unsafe {
-            self.header(packet, length);
-            R::write_line(R::line(line), packet.as_header().as_ptr().byte_add(self.data_offset).cast());
+            self.header(header, length);
+            R::write_line(R::line(line), header.as_ptr().byte_add(self.data_offset).cast());
         }
     }
 
-    /// The same for many packets, which get the same frame.
+    /// What is the same in all packets that get the same frame: its lines, and the half of a header.
     ///
     /// # Safety
-    /// As for `packet`.
+    /// The entry is one of the frames'.
     #[inline(always)]
-    unsafe fn all(&self, packets: &[Packet], entry: Entry) {
+    unsafe fn all(&self, entry: Entry) -> (&'a [Line], R::Half) {
         // SAFETY: the caller's condition.
         let (lines, length) = unsafe { self.frame(entry) };
-        let half = R::half(&self.clean.with_length(length));
-        if let [line] = lines {
-            let line = R::line(line);
-            for header in packets.iter().map(|packet| packet.as_header().as_ptr()) {
-                // SAFETY: as in `packet`.
-                unsafe {
-                    R::write_half(half, header.cast());
-                    R::write_line(line, header.byte_add(self.data_offset).cast());
-                }
-            }
-        } else {
-            for packet in packets {
-                // SAFETY: as in `packet`.
-                unsafe {
-                    R::write_half(half, packet.as_header().as_ptr().cast());
-                    self.copy(packet, lines);
-                }
-            }
+        (lines, R::half(&self.clean.with_length(length)))
+    }
+
+    /// Writes them.
+    ///
+    /// # Safety
+    /// As for `packet`, and the buffer has space for the lines.
+    #[inline(always)]
+    unsafe fn same(&self, header: NonNull<Header>, half: R::Half, lines: &[Line]) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            R::write_half(half, header.as_ptr().cast());
+            self.copy(header, lines);
+        }
+    }
+
+    /// The same for a frame of one line.
+    ///
+    /// # Safety
+    /// As for `same`.
+    #[inline(always)]
+    unsafe fn same_line(&self, header: NonNull<Header>, half: R::Half, line: R::Line) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            R::write_half(half, header.as_ptr().cast());
+            R::write_line(line, header.as_ptr().byte_add(self.data_offset).cast());
         }
     }
 
     /// # Safety
     /// As for `packet`.
     #[inline(always)]
-    unsafe fn header(&self, packet: &Packet, length: u32) {
-        let header = packet.as_header().as_ptr();
+    unsafe fn header(&self, header: NonNull<Header>, length: u32) {
         // SAFETY: the caller's condition.
         unsafe {
-            R::write_half(self.half, header.cast());
-            header.cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
+            R::write_half(self.half, header.as_ptr().cast());
+            header.as_ptr().cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
         }
     }
 
@@ -265,99 +286,11 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     /// # Safety
     /// As for `packet`, and the buffer has space for them.
     #[inline(always)]
-    unsafe fn copy(&self, packet: &Packet, lines: &[Line]) {
+    unsafe fn copy(&self, header: NonNull<Header>, lines: &[Line]) {
         for (number, line) in lines.iter().enumerate() {
             let offset = self.data_offset + number * LINE_BYTES;
             // SAFETY: the caller's condition.
-            unsafe { R::write_line(R::line(line), packet.as_header().as_ptr().byte_add(offset).cast()) };
-        }
-    }
-}
-
-/// Registers by which lines and the halves of headers that are reset are written. What doesn't change from packet to packet stays there.
-trait Registers {
-    type Half: Copy;
-    type Line: Copy;
-
-    fn half(state: &PacketState) -> Self::Half;
-
-    fn line(line: &Line) -> Self::Line;
-
-    /// # Safety
-    /// A `PacketState` can be written there.
-    unsafe fn write_half(half: Self::Half, place: *mut PacketState);
-
-    /// Writes a line to any address.
-    ///
-    /// # Safety
-    /// There is space for it, and nobody else touches it meanwhile.
-    unsafe fn write_line(line: Self::Line, place: *mut [u8; LINE_BYTES]);
-}
-
-/// Those that all processors have.
-struct Plain;
-
-impl Registers for Plain {
-    type Half = PacketState;
-    type Line = [u8; LINE_BYTES];
-
-    #[inline(always)]
-    fn half(state: &PacketState) -> PacketState {
-        *state
-    }
-
-    #[inline(always)]
-    fn line(line: &Line) -> [u8; LINE_BYTES] {
-        line.0
-    }
-
-    #[inline(always)]
-    unsafe fn write_half(half: PacketState, place: *mut PacketState) {
-        // SAFETY: the caller's condition.
-        unsafe { place.write(half) };
-    }
-
-    #[inline(always)]
-    unsafe fn write_line(line: [u8; LINE_BYTES], place: *mut [u8; LINE_BYTES]) {
-        // SAFETY: the caller's condition.
-        unsafe { place.write_unaligned(line) };
-    }
-}
-
-/// Those of 32 bytes; only [`Cache::take_copies_wide`] uses it.
-#[cfg(target_arch = "x86_64")]
-struct Wide;
-
-#[cfg(target_arch = "x86_64")]
-impl Registers for Wide {
-    type Half = __m256i;
-    type Line = [__m256i; 2];
-
-    #[inline(always)]
-    fn half(state: &PacketState) -> __m256i {
-        // SAFETY: who uses this has AVX2.
-        unsafe { state.in_register() }
-    }
-
-    #[inline(always)]
-    fn line(line: &Line) -> [__m256i; 2] {
-        let halves = std::ptr::from_ref(line).cast::<__m256i>();
-        // SAFETY: a line is two registers, and aligned to its size; who uses this has AVX2.
-        unsafe { [_mm256_load_si256(halves), _mm256_load_si256(halves.add(1))] }
-    }
-
-    #[inline(always)]
-    unsafe fn write_half(half: __m256i, place: *mut PacketState) {
-        // SAFETY: a `PacketState` has the size and the alignment of a register; the caller's condition.
-        unsafe { _mm256_store_si256(place.cast(), half) };
-    }
-
-    #[inline(always)]
-    unsafe fn write_line([first, second]: [__m256i; 2], place: *mut [u8; LINE_BYTES]) {
-        // SAFETY: the caller's condition.
-        unsafe {
-            _mm256_storeu_si256(place.cast(), first);
-            _mm256_storeu_si256(place.byte_add(LINE_BYTES / 2).cast(), second);
+            unsafe { R::write_line(R::line(line), header.as_ptr().byte_add(offset).cast()) };
         }
     }
 }

@@ -1,0 +1,247 @@
+//! What a lane does with registers of 8 bytes, or of 32, for its burst, its magazines and its buffers.
+
+use crate::header::{Header, PacketState};
+use crate::packet::{LINE_BYTES, Line, Packet};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi64, _mm256_castsi256_si128,
+    _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_load_si256, _mm256_mul_epu32, _mm256_or_si256,
+    _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_setr_epi32,
+    _mm256_setzero_si256, _mm256_store_si256, _mm256_storeu_si256, _mm256_xor_si256,
+};
+use std::ptr::NonNull;
+
+/// Packets that are treated together.
+pub(super) const FOUR: usize = 4;
+
+/// Registers, and what is done with them: what doesn't change from packet to packet stays there.
+pub(super) trait Registers {
+    type Half: Copy;
+    type Line: Copy;
+
+    fn half(state: &PacketState) -> Self::Half;
+
+    fn line(line: &Line) -> Self::Line;
+
+    /// # Safety
+    /// A `PacketState` can be written there.
+    unsafe fn write_half(half: Self::Half, place: *mut PacketState);
+
+    /// Writes a line to any address.
+    ///
+    /// # Safety
+    /// There is space for it, and nobody else touches it meanwhile.
+    unsafe fn write_line(line: Self::Line, place: *mut [u8; LINE_BYTES]);
+
+    /// Writes the packets at four indices into four places of a burst, and gives their headers: those at `base` + index × `stride`.
+    ///
+    /// # Safety
+    /// They are buffers that the caller owns, and the places can be written.
+    unsafe fn write_packets(
+        base: NonNull<u8>,
+        stride: u32,
+        indices: &[u32; FOUR],
+        places: *mut [Packet; FOUR],
+    ) -> [NonNull<Header>; FOUR];
+
+    /// Writes the lower halves of differences into packets' cells: from their identities to `single`, the one of the pool's first buffer if it is of
+    /// one segment. Of a plain packet that is its index. Gives all differences, one over the other.
+    ///
+    /// # Safety
+    /// This processor has the registers.
+    unsafe fn write_differences(cells: &mut [u32], packets: &[Packet], single: u64) -> u64;
+}
+
+/// Those that all processors have.
+pub(super) struct Plain;
+
+impl Registers for Plain {
+    type Half = PacketState;
+    type Line = [u8; LINE_BYTES];
+
+    #[inline(always)]
+    fn half(state: &PacketState) -> PacketState {
+        *state
+    }
+
+    #[inline(always)]
+    fn line(line: &Line) -> [u8; LINE_BYTES] {
+        line.0
+    }
+
+    #[inline(always)]
+    unsafe fn write_half(half: PacketState, place: *mut PacketState) {
+        // SAFETY: the caller's condition.
+        unsafe { place.write(half) };
+    }
+
+    #[inline(always)]
+    unsafe fn write_line(line: [u8; LINE_BYTES], place: *mut [u8; LINE_BYTES]) {
+        // SAFETY: the caller's condition.
+        unsafe { place.write_unaligned(line) };
+    }
+
+    #[inline(always)]
+    unsafe fn write_packets(
+        base: NonNull<u8>,
+        stride: u32,
+        indices: &[u32; FOUR],
+        places: *mut [Packet; FOUR],
+    ) -> [NonNull<Header>; FOUR] {
+        // SAFETY: the caller's condition.
+        let header = |index: u32| unsafe { base.add(index as usize * stride as usize).cast::<Header>() };
+        let headers = indices.map(header);
+        // SAFETY: the caller's condition.
+        unsafe { places.write(headers.map(|header| Packet::from_header(header))) };
+        headers
+    }
+
+    #[inline(always)]
+    unsafe fn write_differences(cells: &mut [u32], packets: &[Packet], single: u64) -> u64 {
+        let mut differences = 0;
+        let mut write = |(cell, packet): (&mut u32, &Packet)| {
+            let difference = packet.identity().bits() ^ single;
+            *cell = difference as u32;
+            differences |= difference;
+        };
+        // Four in each turn: what counts the turns is half the work else.
+        let (fours, rest) = packets.as_chunks::<FOUR>();
+        let (four_cells, cells) = cells.as_chunks_mut::<FOUR>();
+        let each_four = four_cells.iter_mut().zip(fours);
+        each_four.for_each(|(cells, four)| cells.iter_mut().zip(four).for_each(&mut write));
+        cells.iter_mut().zip(rest).for_each(write);
+        differences
+    }
+}
+
+/// Those of 32 bytes; only [`Cache::take_copies_wide`] uses it.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Wide;
+
+#[cfg(target_arch = "x86_64")]
+impl Registers for Wide {
+    type Half = __m256i;
+    type Line = [__m256i; 2];
+
+    #[inline(always)]
+    fn half(state: &PacketState) -> __m256i {
+        // SAFETY: who uses this has AVX2.
+        unsafe { state.in_register() }
+    }
+
+    #[inline(always)]
+    fn line(line: &Line) -> [__m256i; 2] {
+        let halves = std::ptr::from_ref(line).cast::<__m256i>();
+        // SAFETY: a line is two registers, and aligned to its size; who uses this has AVX2.
+        unsafe { [_mm256_load_si256(halves), _mm256_load_si256(halves.add(1))] }
+    }
+
+    #[inline(always)]
+    unsafe fn write_half(half: __m256i, place: *mut PacketState) {
+        // SAFETY: a `PacketState` has the size and the alignment of a register; the caller's condition.
+        unsafe { _mm256_store_si256(place.cast(), half) };
+    }
+
+    #[inline(always)]
+    unsafe fn write_line([first, second]: [__m256i; 2], place: *mut [u8; LINE_BYTES]) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            _mm256_storeu_si256(place.cast(), first);
+            _mm256_storeu_si256(place.byte_add(LINE_BYTES / 2).cast(), second);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_packets(
+        base: NonNull<u8>,
+        stride: u32,
+        indices: &[u32; FOUR],
+        places: *mut [Packet; FOUR],
+    ) -> [NonNull<Header>; FOUR] {
+        // SAFETY: four indices are 16 bytes, and four packets, which are the addresses of their headers, 32; the caller's condition.
+        let addresses = unsafe {
+            let indices = _mm256_cvtepu32_epi64(_mm_loadu_si128(indices.as_ptr().cast()));
+            let offsets = _mm256_mul_epu32(indices, _mm256_set1_epi64x(stride.into()));
+            let addresses = _mm256_add_epi64(offsets, _mm256_set1_epi64x(base.as_ptr() as i64));
+            _mm256_storeu_si256(places.cast(), addresses);
+            [
+                _mm256_extract_epi64::<0>(addresses),
+                _mm256_extract_epi64::<1>(addresses),
+                _mm256_extract_epi64::<2>(addresses),
+                _mm256_extract_epi64::<3>(addresses),
+            ]
+        };
+        addresses.map(|address| {
+            let offset = address.cast_unsigned() as usize - base.as_ptr() as usize;
+            // SAFETY: the caller's condition.
+            unsafe { base.add(offset).cast() }
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn write_differences(cells: &mut [u32], packets: &[Packet], single: u64) -> u64 {
+        let (fours, rest) = packets.as_chunks::<FOUR>();
+        let (four_cells, cells) = cells.as_chunks_mut::<FOUR>();
+        let mut any = [0; 4];
+        // SAFETY: this processor has AVX2 (caller); four cells are 16 bytes, and four numbers 32.
+        unsafe {
+            let first = _mm256_set1_epi64x(single.cast_signed());
+            let lower = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
+            let mut differences = _mm256_setzero_si256();
+            for (cells, packets) in four_cells.iter_mut().zip(fours) {
+                let [one, two, three, four] =
+                    packets.each_ref().map(|packet| packet.identity().bits().cast_signed());
+                let difference = _mm256_xor_si256(_mm256_set_epi64x(four, three, two, one), first);
+                let indices = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(difference, lower));
+                _mm_storeu_si128(cells.as_mut_ptr().cast(), indices);
+                differences = _mm256_or_si256(differences, difference);
+            }
+            _mm256_storeu_si256(any.as_mut_ptr().cast(), differences);
+        }
+        let any = any.into_iter().fold(0, |all, differences| all | differences);
+        // SAFETY: every processor has what it takes.
+        any | unsafe { Plain::write_differences(cells, rest, single) }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::header::Identity;
+    use crate::id::BufferId;
+    use crate::pool::{Pool, PoolConfig};
+    use warmlane_sys::simd::Level;
+
+    #[test]
+    fn by_fours_it_is_the_same_as_one_by_one() {
+        if !Level::available().contains(&Level::Avx2) {
+            eprintln!("SKIPPED: needs AVX2");
+            return;
+        }
+        let pool = || Pool::new(&PoolConfig { buffers: 64, ..PoolConfig::default() }).unwrap();
+        let (ours, other) = (pool(), pool());
+        let single = Identity::single(BufferId::new(ours.shared().slot, 0)).bits();
+        let mut packets: Vec<Packet> = (0..23).map(|_| ours.take().unwrap()).collect();
+        for foreign in [None, Some(0), Some(6), Some(21), Some(22)] {
+            if let Some(place) = foreign {
+                packets[place] = other.take().unwrap();
+            }
+            for length in 0..=packets.len() {
+                let (mut expected, mut cells) = ([7; 24], [7; 24]);
+                // SAFETY: the processor has AVX2.
+                let (one_by_one, fours) = unsafe {
+                    (
+                        Plain::write_differences(&mut expected[..length], &packets[..length], single),
+                        Wide::write_differences(&mut cells[..length], &packets[..length], single),
+                    )
+                };
+                assert_eq!((fours, cells), (one_by_one, expected), "{length} with {foreign:?}");
+                let is_plain = fours & Identity::POOL_MASK == 0;
+                assert_eq!(is_plain, foreign.is_none_or(|place| place >= length));
+            }
+            if let Some(place) = foreign {
+                packets[place] = ours.take().unwrap();
+            }
+        }
+    }
+}
