@@ -24,14 +24,14 @@ pub(super) const BENCHES: &[Bench] = &[
         unit: "packet",
         sentence: "generate 64-byte UDP from random sources, each with sequence number, time and checksums, and drop it",
         lanes: Lanes::One,
-        prepare: |setting| generate(setting, profile(RuleOrder::Random, true)),
+        prepare: |setting| generate(setting, &profile(RuleOrder::Random, true)),
     },
     Bench {
         name: "gen-null-counted",
         unit: "packet",
         sentence: "the same from one source after the other, with checksums only",
         lanes: Lanes::One,
-        prepare: |setting| generate(setting, profile(RuleOrder::Turn, false)),
+        prepare: |setting| generate(setting, &profile(RuleOrder::Turn, false)),
     },
 ];
 
@@ -75,7 +75,7 @@ struct Generate {
     _lane: LaneCache,
 }
 
-fn generate(setting: &Setting, profile: Profile) -> Result<Box<dyn Measure>, LabError> {
+fn generate(setting: &Setting, profile: &Profile) -> Result<Box<dyn Measure>, LabError> {
     let plan = profile.plan().map_err(LabError::setup)?;
     let (pool, lane) = fixture::pool(NAME)?;
     let sink = fixture::transmit(null::sink(NAME, 1))?;
