@@ -261,7 +261,7 @@ impl Cache {
     ///
     /// In one pass: if `write` had addresses from the burst, reading them would wait wherever a line of the burst has the same place and tag in
     /// the first-level cache as one that is written meanwhile. For AMD's processors a tag there is 8 bits made of the linear address
-    /// (Software Optimization Guide for family 19h, "L1 Data Cache"; which bits: Lipp et al., Take A Way, 2020, table 1), so of 256 lines with the same place
+    /// (which bits: Lipp et al., Take A Way, 2020), so of 256 lines with the same place
     /// two have the same tag; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
     ///
     /// # Safety
