@@ -117,11 +117,14 @@ impl PacketState {
         unsafe { place.cast::<[u64; 4]>().write([first, second, third, fourth]) };
     }
 
-    /// It with so many bytes of data in one segment.
+    /// It with another [`first_word`](Self::first_word).
     #[inline(always)]
-    pub(crate) const fn with_length(self, length: u32) -> Self {
-        // Data that fits a buffer has a length of 16 bits.
-        Self { data_length: length as u16, packet_length: length, ..self }
+    pub(crate) const fn with_first_word(self, first: u64) -> Self {
+        // SAFETY: a `PacketState` is four words without padding, and any bits are one.
+        unsafe {
+            let [_, second, third, fourth] = std::mem::transmute::<Self, [u64; 4]>(self);
+            std::mem::transmute::<[u64; 4], Self>([first, second, third, fourth])
+        }
     }
 
     /// The first eight bytes, which hold all lengths, for a packet of one segment with `length` bytes of data. Written

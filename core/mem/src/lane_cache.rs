@@ -469,39 +469,43 @@ impl Cache {
 
     #[inline(always)]
     fn free_plain_by<R: Registers>(&mut self, packets: &[Packet]) -> usize {
-        let mut freed = 0;
-        while freed < packets.len() {
+        let mut rest = packets;
+        while !rest.is_empty() {
             if self.magazines.loaded.length == self.capacity {
                 self.make_space();
             }
             let loaded = &mut self.magazines.loaded;
-            let chunk = (self.capacity - loaded.length).min(packets.len() - freed);
+            let (now, later) = rest.split_at((self.capacity - loaded.length).min(rest.len()));
             // SAFETY: `cells` are those of the loaded magazine, `capacity` of them, which this lane owns.
             let target =
-                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), chunk) };
+                unsafe { std::slice::from_raw_parts_mut(self.cells.as_ptr().add(loaded.length), now.len()) };
             // No branch in the loop: of a plain packet the difference is the index, and a bit above it in any other
             // shows in `differences`; then nothing was committed.
             // SAFETY: of what writes by vector only `free_plain_wide` makes use, where the processor has it.
-            let differences =
-                unsafe { R::write_differences(target, &packets[freed..freed + chunk], self.single) };
-            if differences & Identity::POOL_MASK != 0 {
-                let is_single = |packet: &&Packet| self.is_single(packet);
-                let plain = packets[freed..].iter().take(chunk).take_while(is_single).count();
-                let loaded = &mut self.magazines.loaded;
-                loaded.length += plain;
-                loaded.only_taken_from = false;
-                freed += plain;
+            let differences = unsafe { R::write_differences(target, now, self.single) };
+            let plain =
+                if differences & Identity::POOL_MASK == 0 { now.len() } else { self.count_plain(now) };
+            let loaded = &mut self.magazines.loaded;
+            loaded.length += plain;
+            loaded.only_taken_from = false;
+            if plain < now.len() {
+                rest = &rest[plain..];
                 break;
             }
-            loaded.length += chunk;
-            loaded.only_taken_from = false;
-            freed += chunk;
+            rest = later;
         }
+        let freed = packets.len() - rest.len();
         self.counters.freed().add(freed as u64);
         if self.uncached {
             self.flush();
         }
         freed
+    }
+
+    /// How many packets of this pool and of one segment come first.
+    #[cold]
+    fn count_plain(&self, packets: &[Packet]) -> usize {
+        packets.iter().take_while(|packet| self.is_single(packet)).count()
     }
 
     /// Whether it is a packet of this pool and of one segment.

@@ -176,8 +176,7 @@ struct Fill<'a, R: Registers, const ALL_FIT: bool> {
     stored: &'a [Line],
     data_lines: usize,
     data_offset: usize,
-    clean: PacketState,
-    /// `clean`, to be stored at once.
+    /// A clean header's, to be stored at once.
     half: R::Half,
     /// Its first word for a packet without data.
     empty: u64,
@@ -187,7 +186,13 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     #[inline(always)]
     fn new(stored: &'a [Line], data_lines: usize, clean: &PacketState) -> Self {
         let (data_offset, empty) = (usize::from(clean.data_offset), clean.first_word(0));
-        Self { stored, data_lines, data_offset, clean: *clean, half: R::half(clean), empty }
+        Self { stored, data_lines, data_offset, half: R::half(clean), empty }
+    }
+
+    /// The first word of a header for so many bytes.
+    #[inline(always)]
+    fn first_word(&self, length: u32) -> u64 {
+        self.empty + u64::from(length) * FIRST_WORD_PER_BYTE
     }
 
     /// The lines of a frame, and how long it is; none of what doesn't fit, which leaves packets empty.
@@ -241,7 +246,7 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     unsafe fn all(&self, entry: Entry) -> (&'a [Line], R::Half) {
         // SAFETY: the caller's condition.
         let (lines, length) = unsafe { self.frame(entry) };
-        (lines, R::half(&self.clean.with_length(length)))
+        (lines, R::with_first_word(self.half, self.first_word(length)))
     }
 
     /// Writes them.
@@ -277,7 +282,7 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
         // SAFETY: the caller's condition.
         unsafe {
             R::write_half(self.half, header.as_ptr().cast());
-            header.as_ptr().cast::<u64>().write(self.empty + u64::from(length) * FIRST_WORD_PER_BYTE);
+            header.as_ptr().cast::<u64>().write(self.first_word(length));
         }
     }
 

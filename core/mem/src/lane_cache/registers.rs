@@ -5,8 +5,8 @@ use crate::packet::{LINE_BYTES, Line, Packet};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi64, _mm256_castsi256_si128,
-    _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_load_si256, _mm256_mul_epu32, _mm256_or_si256,
-    _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_setr_epi32,
+    _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_insert_epi64, _mm256_load_si256, _mm256_mul_epu32,
+    _mm256_or_si256, _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_setr_epi32,
     _mm256_setzero_si256, _mm256_store_si256, _mm256_storeu_si256, _mm256_xor_si256,
 };
 use std::ptr::NonNull;
@@ -20,6 +20,9 @@ pub(super) trait Registers {
     type Line: Copy;
 
     fn half(state: &PacketState) -> Self::Half;
+
+    /// The half with another first word (`PacketState::first_word`).
+    fn with_first_word(half: Self::Half, first: u64) -> Self::Half;
 
     fn line(line: &Line) -> Self::Line;
 
@@ -62,6 +65,11 @@ impl Registers for Plain {
     #[inline(always)]
     fn half(state: &PacketState) -> PacketState {
         *state
+    }
+
+    #[inline(always)]
+    fn with_first_word(half: PacketState, first: u64) -> PacketState {
+        half.with_first_word(first)
     }
 
     #[inline(always)]
@@ -127,6 +135,12 @@ impl Registers for Wide {
     fn half(state: &PacketState) -> __m256i {
         // SAFETY: who uses this has AVX2.
         unsafe { state.in_register() }
+    }
+
+    #[inline(always)]
+    fn with_first_word(half: __m256i, first: u64) -> __m256i {
+        // SAFETY: who uses this has AVX2.
+        unsafe { _mm256_insert_epi64::<0>(half, first.cast_signed()) }
     }
 
     #[inline(always)]

@@ -103,6 +103,31 @@ impl First {
     }
 }
 
+/// The signatures of packets that follow each other from `sequence` on, as they go on the wire.
+///
+/// All but 32 bits of their numbers are mostly the same: then it is computed in words of 32 bits, for twice as many at once by vectors.
+#[inline(always)]
+pub(crate) fn write_all(signatures: &mut [[u32; 4]], number: First, sequence: u64, time: Time) {
+    let first = number.with(sequence).0;
+    let (upper, lower) = ((first >> 32) as u32, first as u32);
+    if lower.checked_add(signatures.len() as u32).is_none() {
+        for (place, signature) in signatures.iter_mut().enumerate() {
+            let first = number.with(sequence + place as u64);
+            let second = first.second(time);
+            let words = [first.0 >> 32, first.0, second >> 32, second];
+            *signature = words.map(|word| (word as u32).to_be());
+        }
+        return;
+    }
+    let sum = time.sum + (upper >> 16) + (upper & 0xffff);
+    let (third, fourth) = (((time.word >> 32) as u32).to_be(), time.word as u32);
+    for (place, signature) in signatures.iter_mut().enumerate() {
+        let second = lower + place as u32;
+        let check = !fold_twice(sum + (second >> 16) + (second & 0xffff));
+        *signature = [upper.to_be(), second.to_be(), third, (fourth | u32::from(check)).to_be()];
+    }
+}
+
 /// A time, in its place in the last eight bytes, with what it and [`SUM`] contribute to the check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
@@ -165,6 +190,20 @@ mod tests {
             bytes[place] ^= damage;
             // Ones' complement cannot tell 0x0000 from 0xffff; a change of one byte never makes one of the other.
             prop_assert_eq!(Signature::parse(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn many_at_once_are_the_same() {
+        let time = 0x1234_5678_9abc;
+        for sequence in [0, 7, 0xffff, u64::from(u32::MAX) - 10, u64::from(u32::MAX), (1 << 40) - 3] {
+            let mut signatures = [[0; 4]; 32];
+            write_all(&mut signatures, First::new(513, 9), sequence, Time::new(time));
+            for (place, words) in (0..).zip(signatures) {
+                let sequence = (sequence + place) % (1 << 40);
+                let expected = Signature { stream: 513, trial: 9, sequence, time }.to_bytes();
+                assert_eq!(words.map(u32::to_ne_bytes).as_flattened(), expected, "{sequence}");
+            }
         }
     }
 
