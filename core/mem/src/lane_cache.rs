@@ -68,6 +68,27 @@ struct Cache {
     pool: Pool,
 }
 
+/// Writes what is new in a buffer that was taken. Not a function: what is in here has to become part of the code that is compiled for wide
+/// registers, and closures don't always.
+trait Writer {
+    /// Of packet number `place`.
+    ///
+    /// # Safety
+    /// The buffer with this header is the caller's. There is something for that place.
+    unsafe fn write(&self, header: NonNull<Header>, place: usize);
+}
+
+/// Resets headers.
+struct Reset<R: Registers>(R::Half);
+
+impl<R: Registers> Writer for Reset<R> {
+    #[inline(always)]
+    unsafe fn write(&self, header: NonNull<Header>, _place: usize) {
+        // SAFETY: the caller's condition.
+        unsafe { R::write_half(self.0, header.as_ptr().cast()) };
+    }
+}
+
 /// A thread's attachment to a pool: while it lives, the thread's takes and frees go through its own two magazines.
 ///
 /// It cannot leave its thread, and returns everything when dropped, also when its thread unwinds.
@@ -249,7 +270,7 @@ impl Cache {
             // SAFETY: the indices were just loaded, and are no more than the burst has space for (caller); each is of a buffer that this lane
             // owns, so its header can be reset.
             unsafe {
-                self.append::<R>(burst, indices, |header, _| R::write_half(clean, header.as_ptr().cast()));
+                self.append::<R>(burst, indices, Reset::<R>(clean));
             }
             count += indices.len();
         }
@@ -257,9 +278,9 @@ impl Cache {
         count
     }
 
-    /// Appends the packets at these indices to `burst`, and has each one's header written by `write`, which gets its place among them, too.
+    /// Appends the packets at these indices to `burst`, and has each one's header written by `writer`.
     ///
-    /// In one pass: if `write` had addresses from the burst, reading them would wait wherever a line of the burst has the same place and tag in
+    /// In one pass: if it had addresses from the burst, reading them would wait wherever a line of the burst has the same place and tag in
     /// the first-level cache as one that is written meanwhile. For AMD's processors a tag there is 8 bits made of the linear address
     /// (which bits: Lipp et al., Take A Way, 2020), so of 256 lines with the same place
     /// two have the same tag; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
@@ -267,12 +288,7 @@ impl Cache {
     /// # Safety
     /// The indices were loaded, and are used once only; the burst has space for them.
     #[inline(always)]
-    unsafe fn append<R: Registers>(
-        &self,
-        burst: &mut Burst,
-        indices: &[u32],
-        mut write: impl FnMut(NonNull<Header>, usize),
-    ) {
+    unsafe fn append<R: Registers>(&self, burst: &mut Burst, indices: &[u32], writer: impl Writer) {
         let (fours, rest) = indices.as_chunks::<FOUR>();
         // SAFETY: the caller's condition. Cells below a held magazine's length are indices of buffers that this lane owns, so base +
         // index × stride is a header inside the mapping and nobody else's.
@@ -282,14 +298,14 @@ impl Cache {
                 let first = number * FOUR;
                 let headers = R::write_packets(self.base, self.stride, four, packets.add(first).cast());
                 for (place, header) in headers.into_iter().enumerate() {
-                    write(header, first + place);
+                    writer.write(header, first + place);
                 }
             }
             for (place, &index) in rest.iter().enumerate() {
                 let place = fours.len() * FOUR + place;
                 let header = self.base.add(index as usize * self.stride as usize).cast();
                 packets.add(place).write(Packet::from_header(header));
-                write(header, place);
+                writer.write(header, place);
             }
             burst.grow_unchecked(indices.len());
         }

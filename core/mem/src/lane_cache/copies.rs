@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::registers::Wide;
 use super::registers::{Plain, Registers};
-use super::{CACHES, Cache, take};
+use super::{CACHES, Cache, Writer, take};
 use crate::burst::Burst;
 use crate::frames::{Copied, Cursor, Entry, Frames};
 use crate::header::{FIRST_WORD_PER_BYTE, Header, PacketState};
@@ -122,10 +122,9 @@ impl Cache {
                 unsafe {
                     let (lines, half) = fill.all(*entry);
                     if let [line] = lines {
-                        let line = R::line(line);
-                        self.append::<R>(burst, indices, |header, _| fill.same_line(header, half, line));
+                        self.append::<R>(burst, indices, SameLine { fill: &fill, half, line: R::line(line) });
                     } else {
-                        self.append::<R>(burst, indices, |header, _| fill.same(header, half, lines));
+                        self.append::<R>(burst, indices, Same { fill: &fill, half, lines });
                     }
                 }
                 continue;
@@ -143,17 +142,9 @@ impl Cache {
                 // longest frame.
                 unsafe {
                     if ALL_FIT && each_has_one_line {
-                        self.append::<R>(burst, now, |header, place| {
-                            let (entry, line) = (run.get_unchecked(place), lines.get_unchecked(place));
-                            fetch_behind(line);
-                            fill.line(header, entry.length, line);
-                        });
+                        self.append::<R>(burst, now, Lines { fill: &fill, entries: run, lines });
                     } else {
-                        self.append::<R>(burst, now, |header, place| {
-                            let entry = run.get_unchecked(place);
-                            fetch_behind(stored.as_ptr().wrapping_add(entry.lines().end));
-                            fill.packet(header, *entry);
-                        });
+                        self.append::<R>(burst, now, Any { fill: &fill, entries: run });
                     }
                 }
                 cursor.advance_by(now.len(), entries.len());
@@ -206,38 +197,6 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
         if ALL_FIT || lines.len() <= self.data_lines { (lines, entry.length) } else { (&[], 0) }
     }
 
-    /// Writes the header, and the frame behind it.
-    ///
-    /// # Safety
-    /// The packet is of that pool, nobody else touches its buffer, and the entry is one of the frames'.
-    #[inline(always)]
-    unsafe fn packet(&self, header: NonNull<Header>, entry: Entry) {
-        // SAFETY: the caller's condition; at most data_lines lines are written behind the headroom, which end inside the buffer.
-        unsafe {
-            let (lines, length) = self.frame(entry);
-            // Nearly all frames of the rates that matter have one line.
-            if let [line] = lines {
-                self.line(header, length, line);
-            } else {
-                self.header(header, length);
-                self.copy(header, lines);
-            }
-        }
-    }
-
-    /// The same for a frame of one line.
-    ///
-    /// # Safety
-    /// As for `packet`, and the buffer has space for a line.
-    #[inline(always)]
-    unsafe fn line(&self, header: NonNull<Header>, length: u32, line: &Line) {
-        // SAFETY: the caller's condition.
-        unsafe {
-            self.header(header, length);
-            R::write_line(R::line(line), header.as_ptr().byte_add(self.data_offset).cast());
-        }
-    }
-
     /// What is the same in all packets that get the same frame: its lines, and the half of a header.
     ///
     /// # Safety
@@ -249,34 +208,8 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
         (lines, R::with_first_word(self.half, self.first_word(length)))
     }
 
-    /// Writes them.
-    ///
     /// # Safety
-    /// As for `packet`, and the buffer has space for the lines.
-    #[inline(always)]
-    unsafe fn same(&self, header: NonNull<Header>, half: R::Half, lines: &[Line]) {
-        // SAFETY: the caller's condition.
-        unsafe {
-            R::write_half(half, header.as_ptr().cast());
-            self.copy(header, lines);
-        }
-    }
-
-    /// The same for a frame of one line.
-    ///
-    /// # Safety
-    /// As for `same`.
-    #[inline(always)]
-    unsafe fn same_line(&self, header: NonNull<Header>, half: R::Half, line: R::Line) {
-        // SAFETY: the caller's condition.
-        unsafe {
-            R::write_half(half, header.as_ptr().cast());
-            R::write_line(line, header.as_ptr().byte_add(self.data_offset).cast());
-        }
-    }
-
-    /// # Safety
-    /// As for `packet`.
+    /// The header is of a buffer of that pool that nobody else touches.
     #[inline(always)]
     unsafe fn header(&self, header: NonNull<Header>, length: u32) {
         // SAFETY: the caller's condition.
@@ -286,16 +219,107 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
         }
     }
 
+    /// Writes one line to where data starts.
+    ///
+    /// # Safety
+    /// As for `header`, and the buffer has space for it.
+    #[inline(always)]
+    unsafe fn line(&self, header: NonNull<Header>, line: R::Line) {
+        // SAFETY: the caller's condition.
+        unsafe { R::write_line(line, header.as_ptr().byte_add(self.data_offset).cast()) };
+    }
+
     /// Copies `lines` to where data starts.
     ///
     /// # Safety
-    /// As for `packet`, and the buffer has space for them.
+    /// As for `header`, and the buffer has space for them.
     #[inline(always)]
     unsafe fn copy(&self, header: NonNull<Header>, lines: &[Line]) {
         for (number, line) in lines.iter().enumerate() {
             let offset = self.data_offset + number * LINE_BYTES;
             // SAFETY: the caller's condition.
             unsafe { R::write_line(R::line(line), header.as_ptr().byte_add(offset).cast()) };
+        }
+    }
+}
+
+/// The same frame of one line for all.
+struct SameLine<'a, R: Registers, const ALL_FIT: bool> {
+    fill: &'a Fill<'a, R, ALL_FIT>,
+    half: R::Half,
+    line: R::Line,
+}
+
+impl<R: Registers, const ALL_FIT: bool> Writer for SameLine<'_, R, ALL_FIT> {
+    #[inline(always)]
+    unsafe fn write(&self, header: NonNull<Header>, _place: usize) {
+        // SAFETY: the caller's condition; the frame fits the buffer.
+        unsafe {
+            R::write_half(self.half, header.as_ptr().cast());
+            self.fill.line(header, self.line);
+        }
+    }
+}
+
+/// The same frame for all.
+struct Same<'a, R: Registers, const ALL_FIT: bool> {
+    fill: &'a Fill<'a, R, ALL_FIT>,
+    half: R::Half,
+    lines: &'a [Line],
+}
+
+impl<R: Registers, const ALL_FIT: bool> Writer for Same<'_, R, ALL_FIT> {
+    #[inline(always)]
+    unsafe fn write(&self, header: NonNull<Header>, _place: usize) {
+        // SAFETY: the caller's condition; the frame fits the buffer.
+        unsafe {
+            R::write_half(self.half, header.as_ptr().cast());
+            self.fill.copy(header, self.lines);
+        }
+    }
+}
+
+/// Frames of one line each, which fit. There are as many entries and lines as places.
+struct Lines<'a, R: Registers, const ALL_FIT: bool> {
+    fill: &'a Fill<'a, R, ALL_FIT>,
+    entries: &'a [Entry],
+    lines: &'a [Line],
+}
+
+impl<R: Registers, const ALL_FIT: bool> Writer for Lines<'_, R, ALL_FIT> {
+    #[inline(always)]
+    unsafe fn write(&self, header: NonNull<Header>, place: usize) {
+        // SAFETY: the caller's condition.
+        unsafe {
+            let (entry, line) = (self.entries.get_unchecked(place), self.lines.get_unchecked(place));
+            fetch_behind(line);
+            self.fill.header(header, entry.length);
+            self.fill.line(header, R::line(line));
+        }
+    }
+}
+
+/// Frames of any length. There are as many entries as places.
+struct Any<'a, R: Registers, const ALL_FIT: bool> {
+    fill: &'a Fill<'a, R, ALL_FIT>,
+    entries: &'a [Entry],
+}
+
+impl<R: Registers, const ALL_FIT: bool> Writer for Any<'_, R, ALL_FIT> {
+    #[inline(always)]
+    unsafe fn write(&self, header: NonNull<Header>, place: usize) {
+        // SAFETY: the caller's condition; at most as many lines as a buffer has are written, or none.
+        unsafe {
+            let entry = self.entries.get_unchecked(place);
+            fetch_behind(self.fill.stored.as_ptr().wrapping_add(entry.lines().end));
+            let (lines, length) = self.fill.frame(*entry);
+            self.fill.header(header, length);
+            // Nearly all frames of the rates that matter have one line.
+            if let [line] = lines {
+                self.fill.line(header, R::line(line));
+            } else {
+                self.fill.copy(header, lines);
+            }
         }
     }
 }
