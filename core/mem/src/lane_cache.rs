@@ -270,7 +270,7 @@ impl Cache {
             // SAFETY: the indices were just loaded, and are no more than the burst has space for (caller); each is of a buffer that this lane
             // owns, so its header can be reset.
             unsafe {
-                self.append::<R>(burst, indices, Reset::<R>(clean));
+                self.append::<R>(burst, indices, &Reset::<R>(clean));
             }
             count += indices.len();
         }
@@ -288,7 +288,7 @@ impl Cache {
     /// # Safety
     /// The indices were loaded, and are used once only; the burst has space for them.
     #[inline(always)]
-    unsafe fn append<R: Registers>(&self, burst: &mut Burst, indices: &[u32], writer: impl Writer) {
+    unsafe fn append<R: Registers>(&self, burst: &mut Burst, indices: &[u32], writer: &impl Writer) {
         let (fours, rest) = indices.as_chunks::<FOUR>();
         // SAFETY: the caller's condition. Cells below a held magazine's length are indices of buffers that this lane owns, so base +
         // index × stride is a header inside the mapping and nobody else's.

@@ -122,9 +122,13 @@ impl Cache {
                 unsafe {
                     let (lines, half) = fill.all(*entry);
                     if let [line] = lines {
-                        self.append::<R>(burst, indices, SameLine { fill: &fill, half, line: R::line(line) });
+                        self.append::<R>(
+                            burst,
+                            indices,
+                            &SameLine { fill: &fill, half, line: R::line(line) },
+                        );
                     } else {
-                        self.append::<R>(burst, indices, Same { fill: &fill, half, lines });
+                        self.append::<R>(burst, indices, &Same { fill: &fill, half, lines });
                     }
                 }
                 continue;
@@ -142,9 +146,9 @@ impl Cache {
                 // longest frame.
                 unsafe {
                     if ALL_FIT && each_has_one_line {
-                        self.append::<R>(burst, now, Lines { fill: &fill, entries: run, lines });
+                        self.append::<R>(burst, now, &OneLineEach { fill: &fill, entries: run, lines });
                     } else {
-                        self.append::<R>(burst, now, Any { fill: &fill, entries: run });
+                        self.append::<R>(burst, now, &Any { fill: &fill, entries: run });
                     }
                 }
                 cursor.advance_by(now.len(), entries.len());
@@ -280,13 +284,13 @@ impl<R: Registers, const ALL_FIT: bool> Writer for Same<'_, R, ALL_FIT> {
 }
 
 /// Frames of one line each, which fit. There are as many entries and lines as places.
-struct Lines<'a, R: Registers, const ALL_FIT: bool> {
+struct OneLineEach<'a, R: Registers, const ALL_FIT: bool> {
     fill: &'a Fill<'a, R, ALL_FIT>,
     entries: &'a [Entry],
     lines: &'a [Line],
 }
 
-impl<R: Registers, const ALL_FIT: bool> Writer for Lines<'_, R, ALL_FIT> {
+impl<R: Registers, const ALL_FIT: bool> Writer for OneLineEach<'_, R, ALL_FIT> {
     #[inline(always)]
     unsafe fn write(&self, header: NonNull<Header>, place: usize) {
         // SAFETY: the caller's condition.
