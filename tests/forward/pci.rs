@@ -518,6 +518,10 @@ fn virtio_devices_with_several_queues_are_shared_by_lanes() {
         pair.take();
         pair.check_lanes();
         pair.forward(TWO_LANES);
+        for (card, times) in pair.kind.cards.into_iter().zip([1, 0]) {
+            let note = format!("PCI device {card} has rings of 256 descriptors, and 512 are asked for");
+            assert_eq!(lab.count_notes(&note), times, "{}", lab.tell("cat /notes"));
+        }
         pair.check_unplug();
         lab.finish();
     });

@@ -70,7 +70,8 @@ pub(super) static IGB: Kind = Kind {
     resets: true,
 };
 
-/// Of virtio, with several queues, and a pool that they reach. The first leaves it to the TAP interface that it is at how flows are spread.
+/// Of virtio, with several queues, and a pool that they reach. The first leaves it to the TAP interface that it is at how flows are spread, and has shorter rings
+/// than it is asked for.
 pub(super) static VIRTIO_QUEUES: Kind = Kind {
     driver: "virtio-pci",
     cards: ["0000:01:00.0", "0000:02:00.0"],
@@ -80,7 +81,7 @@ pub(super) static VIRTIO_QUEUES: Kind = Kind {
     ],
     medium: Medium::Tap { queues: 2 },
     has_rss: [false, true],
-    options: [",zero-copy=true", ",packed=true,zero-copy=true"],
+    options: [",zero-copy=true,ring-size=512", ",packed=true,zero-copy=true"],
     mtu: 1500,
     // TAP devices take long packets as they are.
     cuts: false,

@@ -318,6 +318,22 @@ impl Attended for Attendance {
     }
 }
 
+/// A device can fill the pool's buffers: they have space for its header in front of a packet, and for the packet.
+fn check_buffers(address: PciAddress, pool: &str, region: &Region) -> Result<(), PciError> {
+    let there = region.data_size();
+    if there < usize::from(BUFFER_BYTES) {
+        let pool = pool.to_owned();
+        return Err(PciError::SmallBuffers { address, pool, there, needed: BUFFER_BYTES });
+    }
+    let needed = header_length(VERSION_1);
+    if usize::from(region.start()) < METADATA_BYTES + needed {
+        return Err(wrong(address)(format!(
+            "buffers of pool {pool:?} have less headroom than the {needed} bytes of its headers: give them some, or leave zero-copy out"
+        )));
+    }
+    Ok(())
+}
+
 /// Opens a port on a device.
 ///
 /// # Errors
@@ -335,21 +351,13 @@ pub(crate) fn open(
         return Err(PciError::RingSize { size: ring_size });
     }
     let region = environment.pool.region();
-    if zero_copy && region.data_size() < usize::from(BUFFER_BYTES) {
-        let (pool, there) = (environment.pool.name().to_owned(), region.data_size());
-        return Err(PciError::SmallBuffers { address, pool, there, needed: BUFFER_BYTES });
+    if zero_copy {
+        check_buffers(address, environment.pool.name(), &region)?;
     }
     let events = Events::new()?;
     let without_iommu = vfio.reach() == Reach::All;
     // Not all kernels can tell.
     let _ = vfio.set_request(&events.request);
-    if zero_copy && usize::from(region.start()) < METADATA_BYTES + header_length(VERSION_1) {
-        let problem = format!(
-            "buffers of pool {:?} have no headroom for its headers: give them some, or leave zero-copy out",
-            environment.pool.name()
-        );
-        return Err(PciError::Device { address, problem });
-    }
     let crossing = zero_copy.then(|| Crossing::take_out(&vfio, environment)).transpose()?.flatten();
     let card = Card::new(vfio)?;
     let pairs = card.pairs(environment)?;
@@ -413,6 +421,22 @@ pub(crate) fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warmlane_mem::{Pool, PoolConfig};
+
+    #[test]
+    fn a_device_fills_buffers_with_space_for_its_header_and_a_frame() {
+        let check = |headroom, data_size| {
+            let config = PoolConfig { buffers: 64, headroom, data_size, ..PoolConfig::default() };
+            let pool = Pool::new(&config).unwrap();
+            let address = "0000:00:04.0".parse().unwrap();
+            check_buffers(address, "main", &pool.region()).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(12, 2048), Ok(()));
+        let error = check(11, 2048).unwrap_err();
+        assert!(error.contains("less headroom than the 12 bytes"), "{error}");
+        let error = check(12, 2047).unwrap_err();
+        assert!(error.contains("2047") && error.contains("2048"), "{error}");
+    }
 
     #[test]
     fn a_device_carries_what_it_says_and_what_fits_a_buffer() {
