@@ -174,7 +174,12 @@ impl Vector for Neon {
 /// Does the work with the best instructions of this processor, or those that `WARMLANE_SIMD` asks for.
 #[inline]
 pub fn run<W: Work>(work: W) -> W::Output {
-    run_at(simd::detected(), work)
+    match simd::detected() {
+        // SAFETY: only a level that the processor has is detected, and one with AVX-512 has AVX2 and what comes with it, too.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { run_avx2(work) },
+        level => run_at(level, work),
+    }
 }
 
 /// The instructions that [`run`] uses: those of AVX2 where the processor has AVX-512, too.

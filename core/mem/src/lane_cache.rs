@@ -4,9 +4,11 @@ mod copies;
 mod gathered;
 mod indices;
 mod registers;
+mod variations;
 
 pub(crate) use copies::take_copies;
 pub(crate) use indices::{free_indices, take_indices};
+pub(crate) use variations::take_variations;
 
 use crate::burst::Burst;
 use crate::error::PoolError;
@@ -282,8 +284,7 @@ impl Cache {
     ///
     /// In one pass: if it had addresses from the burst, reading them would wait wherever a line of the burst has the same place and tag in
     /// the first-level cache as one that is written meanwhile. For AMD's processors a tag there is 8 bits made of the linear address
-    /// (which bits: Lipp et al., Take A Way, 2020), so of 256 lines with the same place
-    /// two have the same tag; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
+    /// (which bits: Lipp et al., Take A Way, 2020), so two lines with the same place have the same tag once in 256; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
     ///
     /// # Safety
     /// The indices were loaded, and are used once only; the burst has space for them.

@@ -63,6 +63,7 @@ mod region_access;
 mod register;
 mod shared;
 mod shared_packet;
+mod variations;
 
 pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain, bytes_of};
 pub use chain::SegmentData;
@@ -86,5 +87,6 @@ pub use region_access::{BufferOffsets, METADATA_BYTES, Region, Span};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;
 pub use shared_packet::SharedPacket;
+pub use variations::{Places, Variations};
 /// For the derives that [`Packet::application`] asks for.
 pub use zerocopy;

@@ -11,6 +11,7 @@ use crate::lent_memory::LentMemory;
 use crate::packet::Packet;
 use crate::plan::{CacheShape, Demands, Plan, PlanError, Request};
 use crate::shared::Shared;
+use crate::variations::Variations;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warmlane_sys::pages::{Mapping, PagePreference, PageSize};
@@ -301,6 +302,19 @@ impl Pool {
         wanted: usize,
     ) -> Copied {
         lane_cache::take_copies(self, burst, frames, cursor, wanted)
+    }
+
+    /// Appends up to `wanted` packets to `burst`, and no more than it has space for or there are variations, each a copy of the first of the
+    /// `frames` with its own numbers in it. A frame longer than a buffer gives empty packets.
+    #[inline]
+    pub fn take_variations(
+        &self,
+        burst: &mut Burst,
+        frames: &Frames,
+        variations: &Variations<'_>,
+        wanted: usize,
+    ) -> Copied {
+        lane_cache::take_variations(self, burst, frames, variations, wanted)
     }
 
     /// Appends `wanted` empty packets to `burst`, or none. `false` if the burst has not that much space or the

@@ -167,10 +167,10 @@ fn fetch_behind(line: *const Line) {
 }
 
 /// Fills buffers of one pool with stored frames. `ALL_FIT`: none is longer than a buffer.
-struct Fill<'a, R: Registers, const ALL_FIT: bool> {
+pub(super) struct Fill<'a, R: Registers, const ALL_FIT: bool> {
     stored: &'a [Line],
     data_lines: usize,
-    data_offset: usize,
+    pub(super) data_offset: usize,
     /// A clean header's, to be stored at once.
     half: R::Half,
     /// Its first word for a packet without data.
@@ -179,7 +179,7 @@ struct Fill<'a, R: Registers, const ALL_FIT: bool> {
 
 impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     #[inline(always)]
-    fn new(stored: &'a [Line], data_lines: usize, clean: &PacketState) -> Self {
+    pub(super) fn new(stored: &'a [Line], data_lines: usize, clean: &PacketState) -> Self {
         let (data_offset, empty) = (usize::from(clean.data_offset), clean.first_word(0));
         Self { stored, data_lines, data_offset, half: R::half(clean), empty }
     }
@@ -206,7 +206,7 @@ impl<'a, R: Registers, const ALL_FIT: bool> Fill<'a, R, ALL_FIT> {
     /// # Safety
     /// The entry is one of the frames'.
     #[inline(always)]
-    unsafe fn all(&self, entry: Entry) -> (&'a [Line], R::Half) {
+    pub(super) unsafe fn all(&self, entry: Entry) -> (&'a [Line], R::Half) {
         // SAFETY: the caller's condition.
         let (lines, length) = unsafe { self.frame(entry) };
         (lines, R::with_first_word(self.half, self.first_word(length)))

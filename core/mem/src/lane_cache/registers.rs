@@ -2,12 +2,14 @@
 
 use crate::header::{Header, PacketState};
 use crate::packet::{LINE_BYTES, Line, Packet};
+use crate::variations::Places;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi64, _mm256_castsi256_si128,
-    _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_insert_epi64, _mm256_load_si256, _mm256_mul_epu32,
-    _mm256_or_si256, _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set1_epi64x, _mm256_setr_epi32,
-    _mm256_setzero_si256, _mm256_store_si256, _mm256_storeu_si256, _mm256_xor_si256,
+    __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi64, _mm256_and_si256, _mm256_castsi256_si128,
+    _mm256_cmpgt_epi8, _mm256_cvtepu32_epi64, _mm256_extract_epi64, _mm256_insert_epi64, _mm256_load_si256,
+    _mm256_mul_epu32, _mm256_or_si256, _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set1_epi64x,
+    _mm256_setr_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_store_si256, _mm256_storeu_si256,
+    _mm256_xor_si256,
 };
 use std::ptr::NonNull;
 
@@ -18,6 +20,8 @@ pub(super) const FOUR: usize = 4;
 pub(super) trait Registers {
     type Half: Copy;
     type Line: Copy;
+    /// Where a copy's own numbers go.
+    type Order: Copy;
 
     fn half(state: &PacketState) -> Self::Half;
 
@@ -35,6 +39,22 @@ pub(super) trait Registers {
     /// # Safety
     /// There is space for it, and nobody else touches it meanwhile.
     unsafe fn write_line(line: Self::Line, place: *mut [u8; LINE_BYTES]);
+
+    fn order(places: &Places) -> Self::Order;
+
+    /// The line with nothing where a copy's own numbers go, as `write_varied` takes it.
+    fn cleared(line: Self::Line, order: Self::Order) -> Self::Line;
+
+    /// Writes a line with a copy's own numbers in it.
+    ///
+    /// # Safety
+    /// As for `write_line`.
+    unsafe fn write_varied(
+        line: Self::Line,
+        order: Self::Order,
+        numbers: [u32; 2],
+        place: *mut [u8; LINE_BYTES],
+    );
 
     /// Writes the packets at four indices into four places of a burst, and gives their headers: those at `base` + index × `stride`.
     ///
@@ -61,6 +81,7 @@ pub(super) struct Plain;
 impl Registers for Plain {
     type Half = PacketState;
     type Line = [u8; LINE_BYTES];
+    type Order = Places;
 
     #[inline(always)]
     fn half(state: &PacketState) -> PacketState {
@@ -87,6 +108,32 @@ impl Registers for Plain {
     unsafe fn write_line(line: [u8; LINE_BYTES], place: *mut [u8; LINE_BYTES]) {
         // SAFETY: the caller's condition.
         unsafe { place.write_unaligned(line) };
+    }
+
+    #[inline(always)]
+    fn order(places: &Places) -> Places {
+        *places
+    }
+
+    #[inline(always)]
+    fn cleared(line: [u8; LINE_BYTES], _order: Places) -> [u8; LINE_BYTES] {
+        line
+    }
+
+    #[inline(always)]
+    unsafe fn write_varied(
+        line: [u8; LINE_BYTES],
+        order: Places,
+        numbers: [u32; 2],
+        place: *mut [u8; LINE_BYTES],
+    ) {
+        // SAFETY: the caller's condition. What is written is in the line.
+        unsafe {
+            Self::write_line(line, place);
+            for (offset, bytes) in order.written(numbers) {
+                place.byte_add(offset).cast::<[u8; 2]>().write_unaligned(bytes);
+            }
+        }
     }
 
     #[inline(always)]
@@ -130,6 +177,7 @@ pub(super) struct Wide;
 impl Registers for Wide {
     type Half = __m256i;
     type Line = [__m256i; 2];
+    type Order = [__m256i; 2];
 
     #[inline(always)]
     fn half(state: &PacketState) -> __m256i {
@@ -162,6 +210,38 @@ impl Registers for Wide {
         unsafe {
             _mm256_storeu_si256(place.cast(), first);
             _mm256_storeu_si256(place.byte_add(LINE_BYTES / 2).cast(), second);
+        }
+    }
+
+    #[inline(always)]
+    fn order(places: &Places) -> [__m256i; 2] {
+        Self::line(&places.order)
+    }
+
+    #[inline(always)]
+    fn cleared([first, second]: [__m256i; 2], [first_order, second_order]: [__m256i; 2]) -> [__m256i; 2] {
+        // Where the frame's bytes stay, the order has the highest bit.
+        // SAFETY: who uses this has AVX2.
+        unsafe {
+            let none = _mm256_setzero_si256();
+            let clear = |line, order| _mm256_and_si256(line, _mm256_cmpgt_epi8(none, order));
+            [clear(first, first_order), clear(second, second_order)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_varied(
+        [first, second]: [__m256i; 2],
+        [first_order, second_order]: [__m256i; 2],
+        [low, high]: [u32; 2],
+        place: *mut [u8; LINE_BYTES],
+    ) {
+        // SAFETY: who uses this has AVX2; the caller's condition.
+        unsafe {
+            let numbers = _mm256_set1_epi64x((u64::from(high) << 32 | u64::from(low)).cast_signed());
+            let first = _mm256_or_si256(first, _mm256_shuffle_epi8(numbers, first_order));
+            let second = _mm256_or_si256(second, _mm256_shuffle_epi8(numbers, second_order));
+            Self::write_line([first, second], place);
         }
     }
 
@@ -218,7 +298,8 @@ impl Registers for Wide {
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod tests {
     use super::*;
     use crate::header::Identity;
@@ -256,6 +337,45 @@ mod tests {
             if let Some(place) = foreign {
                 packets[place] = ours.take().unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn both_put_a_copys_own_numbers_in_their_places() {
+        if !Level::available().contains(&Level::Avx2) {
+            eprintln!("SKIPPED: needs AVX2");
+            return;
+        }
+        let line = Line(std::array::from_fn(|place| place as u8 | 0xc0));
+        let numbers = [0x0304_0102_u32, 0x0708_0586];
+        for offsets in [
+            [None; 4],
+            [Some(0), Some(2), Some(24), Some(40)],
+            [Some(62), Some(31), Some(32), None],
+            [Some(5); 4],
+        ] {
+            let places = Places::new(offsets).unwrap();
+            let mut expected = line.0;
+            for (number, offset) in offsets.into_iter().enumerate() {
+                let own = [[1, 2], [3, 4], [5, 0x86], [7, 8]][number];
+                offset
+                    .into_iter()
+                    .for_each(|offset: usize| expected[offset..offset + 2].copy_from_slice(&own));
+            }
+            let mut written = [[0; LINE_BYTES]; 2];
+            // SAFETY: the processor has AVX2, and each line has space.
+            unsafe {
+                let order = Plain::order(&places);
+                Plain::write_varied(Plain::cleared(line.0, order), order, numbers, &raw mut written[0]);
+                let order = Wide::order(&places);
+                Wide::write_varied(
+                    Wide::cleared(Wide::line(&line), order),
+                    order,
+                    numbers,
+                    &raw mut written[1],
+                );
+            }
+            assert_eq!(written, [expected; 2], "{offsets:?}");
         }
     }
 }

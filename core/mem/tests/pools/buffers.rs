@@ -3,7 +3,9 @@
 use crate::common::{Everything, KINDS, config, pool, take_all};
 use std::process::Command;
 use warmlane_mem::plan::{Demands, PlanError};
-use warmlane_mem::{Burst, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Pool, PoolConfig, PoolError, PoolKind};
+use warmlane_mem::{
+    Burst, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Places, Pool, PoolConfig, PoolError, PoolKind, Variations,
+};
 
 #[test]
 fn a_buffer_is_clean_when_taken_again() {
@@ -118,6 +120,84 @@ fn copies_are_of_the_frames_in_their_order() {
                 let frame = wanted.next().expect("it goes round");
                 assert_eq!((packet.data(), packet.packet_length()), (&frame[..], frame.len()), "{lengths:?}");
             }
+        }
+    }
+}
+
+/// With a lane's cache and without, for frames of no line, one and several.
+#[test]
+fn variations_are_copies_with_numbers_of_their_own() {
+    let pool = Pool::new(&config(PoolKind::Depot, 128)).expect("plain pages");
+    let words = |number: u32| [number.wrapping_mul(0x9e37_79b9), !number];
+    let end = |number: u32| [number, 1, 2, number ^ 0xffff];
+    let numbers: Vec<_> = (0..40).map(words).collect();
+    let ends: Vec<_> = (100..140).map(end).collect();
+    let places = Places::new([Some(26), Some(0), None, Some(62)]).expect("they are in the line");
+    for attached in [false, true] {
+        let _lane = attached.then(|| pool.attach().expect("first attachment"));
+        for (length, ends) in
+            [0, 15, 16, 60, 64, 65, 300].into_iter().flat_map(|length| [(length, &ends[..]), (length, &[])])
+        {
+            let frame: Vec<u8> = (0..length).map(|place| place as u8 | 0x40).collect();
+            let mut frames = Frames::new();
+            frames.push(&frame).expect("few frames");
+            let mut burst = Burst::new();
+            let variations = Variations { places: &places, numbers: &numbers, ends };
+            // More than there are.
+            for (wanted, taken) in [(3, 3), (50, 40)] {
+                burst.clear();
+                let copied = pool.take_variations(&mut burst, &frames, &variations, wanted);
+                assert_eq!((copied.packets, copied.bytes), (taken, burst.bytes()), "{length} bytes");
+                for (number, packet) in burst.iter().enumerate() {
+                    let mut expected = frame.clone();
+                    let [first, second] = numbers[number];
+                    for (offset, number) in [(26, first), (0, first >> 16), (62, second >> 16)] {
+                        let own = (number as u16).to_be_bytes();
+                        expected.iter_mut().skip(offset).zip(own).for_each(|(byte, own)| *byte = own);
+                    }
+                    if let (Some(place), Some(end)) = (expected.last_chunk_mut::<16>(), ends.get(number)) {
+                        place.copy_from_slice(end.map(u32::to_ne_bytes).as_flattened());
+                    }
+                    assert_eq!(
+                        packet.data(),
+                        expected,
+                        "number {number} of {length} bytes, attached {attached}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_of_copies_stay_inside_their_buffers() {
+    assert!(Places::new([Some(62), None, None, None]).is_some());
+    for outside in [63, 64, usize::MAX - 1, usize::MAX] {
+        assert!(Places::new([None, Some(outside), None, None]).is_none(), "{outside}");
+    }
+    let places = Places::new([Some(62); 4]).expect("they are in the line");
+    for (data_size, headroom, fits) in [(63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
+        let buffer = PoolConfig { data_size, headroom, ..config(PoolKind::Depot, 8) };
+        let pool =
+            Pool::new(&PoolConfig { stride: Some(buffer.buffer_bytes()), ..buffer }).expect("plain pages");
+        let _lane = pool.attach().expect("first attachment");
+        for length in [1, 64, 65, 128, 129] {
+            let mut burst = Burst::new();
+            assert!(pool.take_bulk(&mut burst, 8));
+            burst.iter_mut().for_each(|packet| *packet.application_mut::<u64>() = 7);
+            burst.clear();
+            let mut frames = Frames::new();
+            frames.push(&vec![0xff; length]).expect("few frames");
+            let variations =
+                Variations { places: &places, numbers: &[[u32::MAX; 2]; 8], ends: &[[u32::MAX; 4]; 8] };
+            let copied = pool.take_variations(&mut burst, &frames, &variations, 8);
+            let intact = |packet: &Packet| *packet.application::<u64>() == 7;
+            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {data_size}");
+            let expected = if length <= fits { length } else { 0 };
+            assert!(
+                burst.iter().all(|packet| packet.packet_length() == expected),
+                "{length} bytes into {data_size}"
+            );
         }
     }
 }

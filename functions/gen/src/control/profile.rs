@@ -11,7 +11,8 @@ use super::template::{FCS, Field, Template, TemplateError};
 use crate::datapath::random::Zipf;
 use crate::datapath::signature::Signature;
 use crate::datapath::{
-    ChecksumPlan, FieldPlan, MAXIMUM_CHECKSUMS, MAXIMUM_STREAMS, Map, Order, Plan, Shape, StreamPlan, Values,
+    ChecksumPlan, FieldPlan, MAXIMUM_CHECKSUMS, MAXIMUM_STREAMS, Map, OneField, Order, Plan, Shape,
+    StreamPlan, Values,
 };
 
 /// Turns in a round of all streams, at most: the sum of their shares.
@@ -247,7 +248,7 @@ impl Stream {
             .template
             .build(self.template.minimum_size(self.signed), &self.payload, signature)
             .map_err(template_error)?;
-        let fields = fields
+        let fields: Box<[FieldPlan]> = fields
             .iter()
             .map(|(field, values)| {
                 let mask = mask(field.bits) << field.shift;
@@ -265,7 +266,7 @@ impl Stream {
                 }
             })
             .collect();
-        let checksums = changed
+        let checksums: Box<[ChecksumPlan]> = changed
             .iter()
             .map(|&index| ChecksumPlan {
                 offset: all_checksums[index].offset as u32,
@@ -273,7 +274,9 @@ impl Stream {
             })
             .collect();
         let name = self.name.as_str().into();
-        Ok(StreamPlan { name, signed: self.signed, shapes: shapes.into(), fields, checksums })
+        let (signed, shapes) = (self.signed, shapes.into_boxed_slice());
+        let one_field = OneField::new(&shapes, &fields, &checksums, signed).filter(|_| alone);
+        Ok(StreamPlan { name, signed, shapes, fields, checksums, one_field })
     }
 
     /// What is left of a checksum's sum when the varied fields are taken out of it, in 16 bits.

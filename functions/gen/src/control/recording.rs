@@ -170,6 +170,7 @@ impl Recording {
             shapes: shapes.into(),
             fields: Box::default(),
             checksums: Box::default(),
+            one_field: None,
         };
         Ok(Plan { frames, streams: Box::new([stream]), schedule: Box::default(), mean_size })
     }

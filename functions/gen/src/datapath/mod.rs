@@ -1,6 +1,7 @@
 //! What runs for every packet: nothing here allocates, locks or calls the system while a trial runs.
 
 pub mod histogram;
+mod one_field;
 pub mod orders;
 mod pacer;
 mod plan;
@@ -12,6 +13,7 @@ mod transmit;
 mod write;
 
 pub use histogram::Histogram;
+pub(crate) use one_field::OneField;
 pub use pacer::Pattern;
 pub(crate) use plan::{ChecksumPlan, FieldPlan, MAXIMUM_CHECKSUMS, Map, Order, Shape, StreamPlan, Values};
 pub use plan::{MAXIMUM_STREAMS, Plan};

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use warmlane_mem::Frames;
 
+use super::one_field::OneField;
 use super::random::{WyRand, Zipf};
 
 /// Streams that a plan may have: the signature has 16 bits for their number.
@@ -36,6 +37,8 @@ pub(crate) struct StreamPlan {
     pub(crate) fields: Box<[FieldPlan]>,
     /// Offsets of the checksums that the fields change.
     pub(crate) checksums: Box<[ChecksumPlan]>,
+    /// If a single field differs, and packets can be made in the faster way for that; the stream is then the only one.
+    pub(crate) one_field: Option<OneField>,
 }
 
 /// A frame of a stream: what depends on its size.

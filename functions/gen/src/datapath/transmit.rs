@@ -7,6 +7,7 @@ use warmlane_port::{QueueCountersView, QueueStatus};
 use warmlane_sys::clock;
 
 use super::histogram::Histogram;
+use super::one_field::News;
 use super::orders::Orders;
 use super::pacer::{Pacer, Pattern};
 use super::plan::{Plan, StreamState};
@@ -98,6 +99,7 @@ struct Trial {
     /// Place in the plan's schedule.
     turn: usize,
     random: WyRand,
+    news: News,
     number: u8,
     end: u64,
     limit: u64,
@@ -145,6 +147,7 @@ impl Transmitter {
             cursor: Cursor::default(),
             turn: 0,
             random: WyRand::new(order.seed),
+            news: News::default(),
             number: order.trial,
             // The packet that falls due as the trial ends is the next one's.
             end: start.saturating_add(order.duration),
@@ -205,6 +208,18 @@ impl Trial {
         let stamp = Stamp::new(self.number, now);
         let plan = &*self.plan;
         if let ([stream], [state]) = (&*plan.streams, &mut *self.states) {
+            if let Some(one_field) = &stream.one_field {
+                let news = (&mut self.news, stamp);
+                let (packets, bytes) = one_field.build(
+                    (burst, due as usize),
+                    (pool, &plan.frames),
+                    state,
+                    &mut self.random,
+                    news,
+                );
+                self.bytes += bytes;
+                return packets;
+            }
             let copied = pool.take_copies(burst, &plan.frames, &mut self.cursor, due as usize);
             self.bytes += copied.bytes;
             let packets = &mut burst[..];
