@@ -26,11 +26,17 @@ impl Reader {
         // still find what was unlinked before it.
         let token = self.registration.shared.token.load(Ordering::Acquire);
         if token != self.seen {
-            self.seen = token;
-            // R2: release, pairs with A2 in the writer's look. Without it reads from before this report could happen
-            // after the memory has a new owner.
-            self.registration.entry().store(token, Ordering::Release);
+            self.report(token);
         }
+    }
+
+    /// Apart, so that a reader with nothing to report takes no branch.
+    #[cold]
+    fn report(&mut self, token: u64) {
+        self.seen = token;
+        // R2: release, pairs with A2 in the writer's look. Without it reads from before this report could happen
+        // after the memory has a new owner.
+        self.registration.entry().store(token, Ordering::Release);
     }
 
     /// Runs `work`, which may block, offline: writers don't wait for this reader meanwhile.
