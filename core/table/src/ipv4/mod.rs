@@ -278,7 +278,9 @@ impl Ipv4View<'_> {
             Level::Avx2 => unsafe { portable::lookup_burst_x86_v3(words, runs, addresses, hops) },
             // On Arm, where every 64-bit processor has NEON, the compiler uses it here.
             // SAFETY: the slices are as above.
-            _ => unsafe { portable::lookup_burst(words, runs, addresses, hops) },
+            _ => unsafe {
+                portable::lookup_burst::<{ cfg!(target_arch = "aarch64") }>(words, runs, addresses, hops)
+            },
         }
     }
 }
