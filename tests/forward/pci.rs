@@ -7,6 +7,7 @@
 
 mod cards;
 mod lanes;
+mod offloads;
 mod restarts;
 mod tcp;
 mod wire;
@@ -23,9 +24,8 @@ use warmlane_testkit::process::{Process, warmlane};
 use warmlane_testkit::{Report, requirements};
 
 use self::cards::{E1000E, IGB, Kind, TAKE, TAKEN, TAP, TWO_LANES, VIRTIO, VIRTIO_QUEUES, colons, dotted};
-use self::tcp::Receiver;
 use self::wire::Look::{After, Before};
-use self::wire::{Medium, Wire, checksum, data, echo, ethernet, ipv4};
+use self::wire::{Medium, Wire, data, echo, ethernet, ipv4};
 
 /// Addresses of the machine's ports, and of the hosts here.
 const PORTS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
@@ -79,7 +79,7 @@ struct Lab {
     directory: tempfile::TempDir,
     /// What carries frames between the emulator and wires, and where it and TAP interfaces are.
     _carriers: Vec<Process>,
-    _namespace: Option<Namespace>,
+    namespace: Option<Namespace>,
 }
 
 impl Lab {
@@ -180,16 +180,7 @@ impl Lab {
         process.wait_for(UP, LONG);
         let kinds = kinds.into_iter().zip(wires).collect();
         let number = Cell::new(0);
-        Self {
-            machine,
-            process,
-            kinds,
-            has_iommu,
-            number,
-            directory,
-            _carriers: carriers,
-            _namespace: namespace,
-        }
+        Self { machine, process, kinds, has_iommu, number, directory, _carriers: carriers, namespace }
     }
 
     /// The cards of each kind.
@@ -298,75 +289,19 @@ impl Pair<'_> {
         }
     }
 
-    fn start(&self, how: &str) {
+    fn launch(&self, how: &str) {
         let config = self.kind.config_file(how);
         self.tell(&format!("warmlane forward --config {config} --json >/report 2>/notes & echo $! >/pid"));
+    }
+
+    fn start(&self, how: &str) {
+        self.launch(how);
         self.check_ping(0);
     }
 
     fn forward(&self, how: &str) {
         self.start(how);
         self.check_ping(1);
-    }
-
-    /// What the machine's kernel sends comes with work left, which somebody has to do: the card, or the forwarder for it.
-    fn check_offloads(&self) {
-        let before = self.wires[0].received.get();
-        self.start(TAP);
-        let (us, there) = (dotted(HOST_ADDRESSES[1]), dotted(HOST_ADDRESSES[0]));
-        let via = dotted(PORT_ADDRESSES[1]);
-        let mac = colons(HOSTS[1]);
-        self.tell(&format!(
-            "ip link set t0 address {mac} && ip address replace {us}/24 dev t0 && ip route replace {there}/32 via {via}"
-        ));
-        self.check_checksum();
-        self.check_segmentation();
-        let report = self.lab.finish();
-        while self.wires[0].receive().is_some() {}
-        let came = self.wires[0].received.get() - before;
-        let sent = report.number(&format!("{}/transmitted/packets", report.port("west")));
-        assert_eq!(came > sent + 10, self.kind.cuts, "{came} frames of {sent} packets");
-    }
-
-    /// A checksum of UDP.
-    fn check_checksum(&self) {
-        // So long that the frame isn't filled up.
-        const TEXT: &str = "this is too long to be filled up";
-        let there = dotted(HOST_ADDRESSES[0]);
-        let end = Instant::now() + LONG;
-        let message = loop {
-            assert!(Instant::now() < end, "nothing came: {}", self.tell("cat /notes"));
-            self.tell(&format!("echo {TEXT} >/dev/udp/{there}/9"));
-            let is_it = |frame: &Vec<u8>| {
-                frame.get(23) == Some(&UDP) && frame.trim_ascii_end().ends_with(TEXT.as_bytes())
-            };
-            if let Some(frame) = std::iter::from_fn(|| self.wires[0].receive()).find(is_it) {
-                break frame[34..].to_vec();
-            }
-        };
-        let length = message.len() as u8;
-        let pseudo = [&HOST_ADDRESSES[1][..], &HOST_ADDRESSES[0], &[0, UDP, 0, length], &message].concat();
-        assert_eq!(checksum(&pseudo), [0, 0], "{message:x?}");
-    }
-
-    /// Much data by TCP.
-    fn check_segmentation(&self) {
-        const PORT: u16 = 9;
-        let expected: String = (10_000..22_000).map(|number| number.to_string()).collect();
-        let mut receiver = Receiver::new(HOST_ADDRESSES[0], PORT, HOST_ADDRESSES[1]);
-        let there = dotted(HOST_ADDRESSES[0]);
-        // In large pieces, which the shell doesn't write by itself: else its kernel sends each segment as soon as that is full.
-        self.tell(&format!("printf %s {{10000..21999}} >/data && cat /data >/dev/tcp/{there}/{PORT} &"));
-        let end = Instant::now() + LONG;
-        while !receiver.is_over {
-            let count = receiver.data.len();
-            assert!(Instant::now() < end, "only {count} bytes came: {}", self.tell("cat /notes"));
-            let Some(frame) = self.wires[0].receive() else { continue };
-            if let Some(answer) = receiver.take(&frame) {
-                self.wires[0].send(&ethernet(PORTS[0], HOSTS[0], 0x0800, &answer));
-            }
-        }
-        assert!(receiver.data == expected.as_bytes(), "other data came");
     }
 
     /// A port answers.
