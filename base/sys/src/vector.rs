@@ -174,6 +174,7 @@ impl Vector for Neon {
 /// Does the work with the best instructions of this processor, or those that `WARMLANE_SIMD` asks for.
 #[inline]
 pub fn run<W: Work>(work: W) -> W::Output {
+    // Not through `run_at`, which would ask again what the processor has.
     match simd::detected() {
         // SAFETY: only a level that the processor has is detected, and one with AVX-512 has AVX2 and what comes with it, too.
         #[cfg(target_arch = "x86_64")]

@@ -284,7 +284,8 @@ impl Cache {
     ///
     /// In one pass: if it had addresses from the burst, reading them would wait wherever a line of the burst has the same place and tag in
     /// the first-level cache as one that is written meanwhile. For AMD's processors a tag there is 8 bits made of the linear address
-    /// (which bits: Lipp et al., Take A Way, 2020), so two lines with the same place have the same tag once in 256; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
+    /// (which bits: Lipp et al., Take A Way, 2020), so of
+    /// two lines with the same place, one pair in 256 has the same tag; with a second pass, taking 32 packets took twice as long in one process of four (Zen 4).
     ///
     /// # Safety
     /// The indices were loaded, and are used once only; the burst has space for them.

@@ -87,6 +87,6 @@ pub use region_access::{BufferOffsets, METADATA_BYTES, Region, Span};
 pub use register::MAXIMUM_POOLS;
 pub use shared::MAXIMUM_LANES;
 pub use shared_packet::SharedPacket;
-pub use variations::{Places, Variations};
+pub use variations::{Offsets, Variations};
 /// For the derives that [`Packet::application`] asks for.
 pub use zerocopy;

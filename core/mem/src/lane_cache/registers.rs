@@ -2,7 +2,7 @@
 
 use crate::header::{Header, PacketState};
 use crate::packet::{LINE_BYTES, Line, Packet};
-use crate::variations::Places;
+use crate::variations::Offsets;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm_storeu_si128, _mm256_add_epi64, _mm256_and_si256, _mm256_castsi256_si128,
@@ -40,7 +40,7 @@ pub(super) trait Registers {
     /// There is space for it, and nobody else touches it meanwhile.
     unsafe fn write_line(line: Self::Line, place: *mut [u8; LINE_BYTES]);
 
-    fn order(places: &Places) -> Self::Order;
+    fn order(offsets: &Offsets) -> Self::Order;
 
     /// The line with nothing where a copy's own numbers go, as `write_varied` takes it.
     fn cleared(line: Self::Line, order: Self::Order) -> Self::Line;
@@ -81,7 +81,7 @@ pub(super) struct Plain;
 impl Registers for Plain {
     type Half = PacketState;
     type Line = [u8; LINE_BYTES];
-    type Order = Places;
+    type Order = Offsets;
 
     #[inline(always)]
     fn half(state: &PacketState) -> PacketState {
@@ -111,19 +111,19 @@ impl Registers for Plain {
     }
 
     #[inline(always)]
-    fn order(places: &Places) -> Places {
-        *places
+    fn order(offsets: &Offsets) -> Offsets {
+        *offsets
     }
 
     #[inline(always)]
-    fn cleared(line: [u8; LINE_BYTES], _order: Places) -> [u8; LINE_BYTES] {
+    fn cleared(line: [u8; LINE_BYTES], _order: Offsets) -> [u8; LINE_BYTES] {
         line
     }
 
     #[inline(always)]
     unsafe fn write_varied(
         line: [u8; LINE_BYTES],
-        order: Places,
+        order: Offsets,
         numbers: [u32; 2],
         place: *mut [u8; LINE_BYTES],
     ) {
@@ -169,7 +169,7 @@ impl Registers for Plain {
     }
 }
 
-/// Those of 32 bytes; only [`Cache::take_copies_wide`] uses it.
+/// Those of 32 bytes, for functions that are compiled for AVX2 (`…_wide`).
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Wide;
 
@@ -214,8 +214,8 @@ impl Registers for Wide {
     }
 
     #[inline(always)]
-    fn order(places: &Places) -> [__m256i; 2] {
-        Self::line(&places.order)
+    fn order(offsets: &Offsets) -> [__m256i; 2] {
+        Self::line(&offsets.order)
     }
 
     #[inline(always)]
@@ -354,7 +354,7 @@ mod tests {
             [Some(62), Some(31), Some(32), None],
             [Some(5); 4],
         ] {
-            let places = Places::new(offsets).unwrap();
+            let known = Offsets::new(offsets).unwrap();
             let mut expected = line.0;
             for (number, offset) in offsets.into_iter().enumerate() {
                 let own = [[1, 2], [3, 4], [5, 0x86], [7, 8]][number];
@@ -365,9 +365,9 @@ mod tests {
             let mut written = [[0; LINE_BYTES]; 2];
             // SAFETY: the processor has AVX2, and each line has space.
             unsafe {
-                let order = Plain::order(&places);
+                let order = Plain::order(&known);
                 Plain::write_varied(Plain::cleared(line.0, order), order, numbers, &raw mut written[0]);
-                let order = Wide::order(&places);
+                let order = Wide::order(&known);
                 Wide::write_varied(
                     Wide::cleared(Wide::line(&line), order),
                     order,

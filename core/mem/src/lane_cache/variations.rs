@@ -10,13 +10,10 @@ use crate::frames::{Copied, Entry, Frames};
 use crate::header::Header;
 use crate::packet::{LINE_BYTES, Line};
 use crate::pool::Pool;
-use crate::variations::Variations;
+use crate::variations::{TRAILER, Variations};
 use std::ptr::NonNull;
 
-/// Bytes of what a copy ends with.
-const END: usize = size_of::<[u32; 4]>();
-
-/// Takes up to `wanted` (at most `burst.space()`, and as many as there are variations) buffers of `pool` and makes each a copy of the first of the
+/// Takes up to `wanted` (at most `burst.space()`, and no more than there are variations) buffers of `pool` and makes each a copy of the first of the
 /// `frames`, with its own numbers. A frame that does not fit a buffer gives empty packets.
 #[inline]
 pub(crate) fn take_variations(
@@ -27,7 +24,7 @@ pub(crate) fn take_variations(
     wanted: usize,
 ) -> Copied {
     let shared = pool.shared();
-    let wanted = wanted.min(burst.space()).min(variations.len());
+    let wanted = wanted.min(burst.space());
     let Some(&entry) = frames.entries.first() else { return Copied::default() };
     let cache = CACHES.with(|caches| caches[usize::from(shared.slot)].get());
     // SAFETY: as in `take`; copying calls no code but this crate's.
@@ -35,7 +32,7 @@ pub(crate) fn take_variations(
         return cache.take_variations(burst, (frames, entry), variations, wanted);
     }
     let before = burst.len();
-    let packets = take(pool, burst, wanted);
+    let packets = take(pool, burst, wanted.min(variations.len()));
     for (number, packet) in burst[before..].iter_mut().enumerate() {
         // What does not fit stays empty, as it should.
         if let Some((lines, length)) = frames.get(0)
@@ -85,13 +82,14 @@ impl Cache {
         variations: &Variations<'_>,
         wanted: usize,
     ) -> Copied {
+        let wanted = wanted.min(variations.len());
         let fill = Fill::<R, false>::new(&frames.lines, self.data_size / LINE_BYTES, &self.clean);
         // SAFETY: the entry is of these frames.
         let (lines, half) = unsafe { fill.all(entry) };
-        let order = R::order(variations.places);
+        let order = R::order(variations.offsets);
         let line = R::cleared(R::line(lines.first().unwrap_or(&Line([0; LINE_BYTES]))), order);
         let rest = lines.get(1..).unwrap_or_default();
-        let has_ends = !variations.ends.is_empty() && entry.length as usize >= END;
+        let has_trailers = !variations.trailers.is_empty() && entry.length as usize >= TRAILER;
         let mut packets = 0;
         while packets < wanted
             && let Some(indices) = self.load(wanted - packets)
@@ -102,14 +100,14 @@ impl Cache {
                 order,
                 rest,
                 numbers: variations.numbers.get(packets..).unwrap_or_default(),
-                ends: variations.ends.get(packets..).unwrap_or_default(),
+                trailers: variations.trailers.get(packets..).unwrap_or_default(),
                 data: fill.data_offset,
-                end: fill.data_offset + entry.length as usize - if has_ends { END } else { 0 },
+                trailer: fill.data_offset + entry.length as usize - if has_trailers { TRAILER } else { 0 },
             };
             // SAFETY: the indices were just loaded, and there is space for as many packets as are wanted (caller), so this lane owns their
-            // buffers. There are as many numbers, and ends if there are any, as are wanted. All lines fit a buffer, or there are none.
+            // buffers. There are as many numbers, and trailers if there are any, as are wanted (above). All lines fit a buffer, or there are none.
             unsafe {
-                match (lines, has_ends) {
+                match (lines, has_trailers) {
                     ([], _) => self.append::<R>(burst, indices, &Reset::<R>(half)),
                     ([_], false) => self.append::<R>(burst, indices, &Copies::<R, true, false>(&varied)),
                     ([_], true) => self.append::<R>(burst, indices, &Copies::<R, true, true>(&varied)),
@@ -132,20 +130,22 @@ struct Varied<'a, R: Registers> {
     order: R::Order,
     rest: &'a [Line],
     numbers: &'a [[u32; 2]],
-    ends: &'a [[u32; 4]],
-    /// Where data starts, and where a copy's end does, behind a buffer's header.
+    trailers: &'a [[u32; 4]],
+    /// Where data and the trailer start, from the start of a buffer's header.
     data: usize,
-    end: usize,
+    trailer: usize,
 }
 
-/// Writes them. `ONE_LINE`: the frame has no more; `HAS_ENDS`: each has an end of its own.
-struct Copies<'a, R: Registers, const ONE_LINE: bool, const HAS_ENDS: bool>(&'a Varied<'a, R>);
+/// Writes them. `ONE_LINE`: the frame has no more; `HAS_TRAILERS`: each has a trailer of its own.
+struct Copies<'a, R: Registers, const ONE_LINE: bool, const HAS_TRAILERS: bool>(&'a Varied<'a, R>);
 
-impl<R: Registers, const ONE_LINE: bool, const HAS_ENDS: bool> Writer for Copies<'_, R, ONE_LINE, HAS_ENDS> {
+impl<R: Registers, const ONE_LINE: bool, const HAS_TRAILERS: bool> Writer
+    for Copies<'_, R, ONE_LINE, HAS_TRAILERS>
+{
     #[inline(always)]
     unsafe fn write(&self, header: NonNull<Header>, place: usize) {
-        let Varied { half, line, order, rest, numbers, ends, data, end } = *self.0;
-        // SAFETY: the caller's condition: the buffer is the caller's, all lines fit it, and there are numbers, and an end if copies have any, for each place.
+        let Varied { half, line, order, rest, numbers, trailers, data, trailer } = *self.0;
+        // SAFETY: the caller's condition: the buffer is the caller's, all lines fit it, and there are numbers, and a trailer if copies have any, for each place.
         unsafe {
             R::write_half(half, header.as_ptr().cast());
             let first = header.as_ptr().byte_add(data).cast();
@@ -155,9 +155,9 @@ impl<R: Registers, const ONE_LINE: bool, const HAS_ENDS: bool> Writer for Copies
                     R::write_line(R::line(line), first.add(1 + number));
                 }
             }
-            if HAS_ENDS {
-                let end = header.as_ptr().byte_add(end).cast::<[u32; 4]>();
-                end.write_unaligned(*ends.get_unchecked(place));
+            if HAS_TRAILERS {
+                let trailer = header.as_ptr().byte_add(trailer).cast::<[u32; 4]>();
+                trailer.write_unaligned(*trailers.get_unchecked(place));
             }
         }
     }

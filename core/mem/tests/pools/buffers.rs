@@ -4,7 +4,8 @@ use crate::common::{Everything, KINDS, config, pool, take_all};
 use std::process::Command;
 use warmlane_mem::plan::{Demands, PlanError};
 use warmlane_mem::{
-    Burst, Cursor, Frames, MAXIMUM_BUFFERS, Packet, Places, Pool, PoolConfig, PoolError, PoolKind, Variations,
+    Burst, Cursor, Frames, MAXIMUM_BUFFERS, Offsets, Packet, Pool, PoolConfig, PoolError, PoolKind,
+    Variations,
 };
 
 #[test]
@@ -131,20 +132,21 @@ fn variations_are_copies_with_numbers_of_their_own() {
     let words = |number: u32| [number.wrapping_mul(0x9e37_79b9), !number];
     let end = |number: u32| [number, 1, 2, number ^ 0xffff];
     let numbers: Vec<_> = (0..40).map(words).collect();
-    let ends: Vec<_> = (100..140).map(end).collect();
-    let places = Places::new([Some(26), Some(0), None, Some(62)]).expect("they are in the line");
+    let trailers: Vec<_> = (100..140).map(end).collect();
+    let offsets = Offsets::new([Some(26), Some(0), None, Some(62)]).expect("they are in the line");
     for attached in [false, true] {
         let _lane = attached.then(|| pool.attach().expect("first attachment"));
-        for (length, ends) in
-            [0, 15, 16, 60, 64, 65, 300].into_iter().flat_map(|length| [(length, &ends[..]), (length, &[])])
-        {
+        // Numbers may have one byte inside of a frame, or none.
+        let lengths = [0, 1, 15, 16, 27, 60, 63, 64, 65, 300].into_iter();
+        let trailers = [&trailers[..], &trailers[..30], &[]];
+        for (length, trailers) in lengths.flat_map(|length| trailers.map(|trailers| (length, trailers))) {
             let frame: Vec<u8> = (0..length).map(|place| place as u8 | 0x40).collect();
             let mut frames = Frames::new();
             frames.push(&frame).expect("few frames");
             let mut burst = Burst::new();
-            let variations = Variations { places: &places, numbers: &numbers, ends };
-            // More than there are.
-            for (wanted, taken) in [(3, 3), (50, 40)] {
+            let variations = Variations { offsets: &offsets, numbers: &numbers, trailers };
+            // Also more than there are.
+            for (wanted, taken) in [(3, 3), (50, if trailers.len() == 30 { 30 } else { 40 })] {
                 burst.clear();
                 let copied = pool.take_variations(&mut burst, &frames, &variations, wanted);
                 assert_eq!((copied.packets, copied.bytes), (taken, burst.bytes()), "{length} bytes");
@@ -155,8 +157,9 @@ fn variations_are_copies_with_numbers_of_their_own() {
                         let own = (number as u16).to_be_bytes();
                         expected.iter_mut().skip(offset).zip(own).for_each(|(byte, own)| *byte = own);
                     }
-                    if let (Some(place), Some(end)) = (expected.last_chunk_mut::<16>(), ends.get(number)) {
-                        place.copy_from_slice(end.map(u32::to_ne_bytes).as_flattened());
+                    if let (Some(place), Some(own)) = (expected.last_chunk_mut::<16>(), trailers.get(number))
+                    {
+                        place.copy_from_slice(own.map(u32::to_ne_bytes).as_flattened());
                     }
                     assert_eq!(
                         packet.data(),
@@ -171,35 +174,64 @@ fn variations_are_copies_with_numbers_of_their_own() {
 
 #[test]
 fn numbers_of_copies_stay_inside_their_buffers() {
-    assert!(Places::new([Some(62), None, None, None]).is_some());
+    assert!(Offsets::new([Some(62), None, None, None]).is_some());
     for outside in [63, 64, usize::MAX - 1, usize::MAX] {
-        assert!(Places::new([None, Some(outside), None, None]).is_none(), "{outside}");
+        assert!(Offsets::new([None, Some(outside), None, None]).is_none(), "{outside}");
     }
-    let places = Places::new([Some(62); 4]).expect("they are in the line");
+    let offsets = Offsets::new([Some(62); 4]).expect("they are in the line");
     for (data_size, headroom, fits) in [(63, 1, 0), (64, 64, 64), (127, 1, 64), (128, 0, 128)] {
         let buffer = PoolConfig { data_size, headroom, ..config(PoolKind::Depot, 8) };
         let pool =
             Pool::new(&PoolConfig { stride: Some(buffer.buffer_bytes()), ..buffer }).expect("plain pages");
         let _lane = pool.attach().expect("first attachment");
         for length in [1, 64, 65, 128, 129] {
-            let mut burst = Burst::new();
-            assert!(pool.take_bulk(&mut burst, 8));
-            burst.iter_mut().for_each(|packet| *packet.application_mut::<u64>() = 7);
-            burst.clear();
+            // Every second buffer is somebody's, in front of and behind those that are written to.
+            let mut all = Burst::new();
+            assert!(pool.take_bulk(&mut all, 8));
+            let (mut held, mut free) = (Vec::new(), Vec::new());
+            for mut packet in all.drain() {
+                packet.fill(&vec![0x11; data_size]).expect("it fits");
+                *packet.application_mut::<u64>() = 7;
+                let whose = if packet.id().index().is_multiple_of(2) { &mut held } else { &mut free };
+                whose.push(packet);
+            }
+            free.clear();
             let mut frames = Frames::new();
             frames.push(&vec![0xff; length]).expect("few frames");
-            let variations =
-                Variations { places: &places, numbers: &[[u32::MAX; 2]; 8], ends: &[[u32::MAX; 4]; 8] };
+            let (numbers, trailers) = ([[u32::MAX; 2]; 8], [[u32::MAX; 4]; 8]);
+            let variations = Variations { offsets: &offsets, numbers: &numbers, trailers: &trailers };
+            let mut burst = Burst::new();
+            // There are no more.
             let copied = pool.take_variations(&mut burst, &frames, &variations, 8);
-            let intact = |packet: &Packet| *packet.application::<u64>() == 7;
-            assert!(copied.packets == 8 && burst.iter().all(intact), "{length} bytes into {data_size}");
+            assert_eq!(copied.packets, 4);
             let expected = if length <= fits { length } else { 0 };
-            assert!(
-                burst.iter().all(|packet| packet.packet_length() == expected),
-                "{length} bytes into {data_size}"
-            );
+            for packet in &burst[..] {
+                assert_eq!(packet.data(), vec![0xff; expected], "{length} bytes into {data_size}");
+                assert_eq!((packet.headroom(), *packet.application::<u64>()), (headroom, 7));
+            }
+            for packet in held {
+                assert_eq!(packet.data(), vec![0x11; data_size], "{length} bytes into {data_size}");
+                assert_eq!((packet.headroom(), *packet.application::<u64>()), (headroom, 7));
+            }
         }
     }
+}
+
+/// What a burst has no space for is not taken.
+#[test]
+fn no_more_variations_are_taken_than_fit_the_burst() {
+    let pool = Pool::new(&config(PoolKind::Depot, 64)).expect("plain pages");
+    let _lane = pool.attach().expect("first attachment");
+    let offsets = Offsets::new([None; 4]).expect("there are none");
+    let mut frames = Frames::new();
+    frames.push(&[1; 60]).expect("few frames");
+    let variations = Variations { offsets: &offsets, numbers: &[[0; 2]; 20], trailers: &[] };
+    let mut burst = Burst::with_limit(8);
+    for taken in [5, 3, 0] {
+        assert_eq!(pool.take_variations(&mut burst, &frames, &variations, 5).packets, taken);
+    }
+    burst.clear();
+    assert_eq!(pool.take_variations(&mut burst, &Frames::new(), &variations, 5).packets, 0, "of no frame");
 }
 
 #[test]

@@ -328,7 +328,7 @@ fn check_buffers(address: PciAddress, pool: &str, region: &Region) -> Result<(),
     let needed = header_length(VERSION_1);
     if usize::from(region.start()) < METADATA_BYTES + needed {
         return Err(wrong(address)(format!(
-            "buffers of pool {pool:?} have less headroom than the {needed} bytes of its headers: give them some, or leave zero-copy out"
+            "buffers of pool {pool:?} have less headroom than the {needed} bytes of a virtio header: give them more, or leave zero-copy out"
         )));
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::array;
 
-use warmlane_mem::{Burst, Frames, Places, Pool, Variations};
+use warmlane_mem::{Burst, Frames, Offsets, Pool, Variations};
 use warmlane_sys::vector::{self, Vector, Work};
 
 use super::plan::{ChecksumPlan, FieldPlan, Map, Order, Shape, StreamState};
@@ -23,7 +23,7 @@ const GROUP: usize = 32;
 /// How such a stream's packets are made.
 #[derive(Clone, Debug)]
 pub(crate) struct OneField {
-    places: Places,
+    offsets: Offsets,
     /// How far the field's value is from the lowest of the 32 bits that are written.
     shift: u32,
     /// The other ones of them.
@@ -41,7 +41,7 @@ pub(crate) struct OneField {
 }
 
 impl OneField {
-    /// `None` if the stream isn't of this kind, or what is to be written is too far behind the frame's start.
+    /// `None` if the stream isn't of this kind, or if something to be written lies behind the frame's first line.
     pub(crate) fn new(
         shapes: &[Shape],
         fields: &[FieldPlan],
@@ -70,7 +70,7 @@ impl OneField {
             Sum::new(shape.bases[number], checksums.get(number).is_some_and(|sum| sum.is_udp))
         });
         Some(Self {
-            places: Places::new([lower, upper, one, two])?,
+            offsets: Offsets::new([lower, upper, one, two])?,
             shift: field.shift,
             rest: field.rest as u32,
             first: first as u32,
@@ -91,14 +91,14 @@ impl OneField {
         (pool, frames): (&Pool, &Frames),
         state: &mut StreamState,
         random: &mut WyRand,
-        (news, stamp): (&mut News, Stamp),
+        (own, stamp): (&mut PerPacket, Stamp),
     ) -> (usize, u64) {
         let (mut packets, mut bytes) = (0, 0);
         while packets < due {
             let wanted = (due - packets).min(TOGETHER);
-            vector::run(Compute { plan: self, news, state, random, stamp, wanted });
-            let ends = if self.signed { &news.ends[..] } else { &[] };
-            let variations = Variations { places: &self.places, numbers: &news.numbers, ends };
+            vector::run(Compute { plan: self, own, state, random, stamp, wanted });
+            let trailers = if self.signed { &own.signatures[..] } else { &[] };
+            let variations = Variations { offsets: &self.offsets, numbers: &own.numbers, trailers };
             let taken = pool.take_variations(burst, frames, &variations, wanted);
             self.advance(state, taken.packets as u64);
             packets += taken.packets;
@@ -110,7 +110,7 @@ impl OneField {
         (packets, bytes)
     }
 
-    /// So many packets were made.
+    /// Moves on by this many packets.
     #[inline(always)]
     fn advance(&self, state: &mut StreamState, packets: u64) {
         state.sequence += packets;
@@ -154,18 +154,18 @@ impl OneField {
 #[derive(Clone, Copy, Debug)]
 struct Sum {
     base: u32,
-    /// What the sum is taken from instead of its complement.
-    from: u32,
+    /// What the folded sum is taken from: then it is its complement.
+    ones: u32,
 }
 
 impl Sum {
-    /// ~HC + ~m in 16 bits.
+    /// From ~HC + ~m in 16 bits.
     ///
-    /// UDP has no checksum of zero (RFC 768), so no sum may be 0xffff, and zero takes its place. Sums are one higher until they are folded for
-    /// that, which makes 1 of 0xffff.
+    /// UDP sends a checksum of 0 as 0xffff (RFC 768). Adding 1 before folding, and subtracting from 0x10000 instead of 0xffff, gives that without a
+    /// comparison: only sums of 0 and 0xffff come out differently.
     const fn new(base: u16, is_udp: bool) -> Self {
         let higher = is_udp as u32;
-        Self { base: base as u32 + higher, from: 0xffff + higher }
+        Self { base: base as u32 + higher, ones: 0xffff + higher }
     }
 
     /// The checksum with the sum of the field's words.
@@ -173,29 +173,28 @@ impl Sum {
     const fn checksum(self, words: u32) -> u32 {
         let sum = self.base + words;
         // Adding the halves crosswise leaves the folded sum, carry included, in the upper one.
-        self.from - (sum.wrapping_add(sum.rotate_left(16)) >> 16)
+        self.ones - (sum.wrapping_add(sum.rotate_left(16)) >> 16)
     }
 }
 
-/// What is new in each of the next packets.
+/// What is each packet's own, of the next ones.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct PerPacket {
     /// The field's word, and the two checksums.
     numbers: [[u32; 2]; TOGETHER],
-    /// Signatures.
-    ends: [[u32; 4]; TOGETHER],
+    signatures: [[u32; 4]; TOGETHER],
 }
 
-impl Default for News {
+impl Default for PerPacket {
     fn default() -> Self {
-        Self { numbers: [[0; 2]; TOGETHER], ends: [[0; 4]; TOGETHER] }
+        Self { numbers: [[0; 2]; TOGETHER], signatures: [[0; 4]; TOGETHER] }
     }
 }
 
-/// Computes what is new in at least `wanted` packets.
+/// Computes what is each packet's own, of at least the next `wanted`.
 struct Compute<'a> {
     plan: &'a OneField,
-    news: &'a mut News,
+    own: &'a mut PerPacket,
     state: &'a StreamState,
     random: &'a mut WyRand,
     stamp: Stamp,
@@ -207,12 +206,12 @@ impl Work for Compute<'_> {
 
     #[inline(always)]
     fn run<V: Vector>(self, _vector: V) {
-        let Self { plan, news, state, random, stamp, wanted } = self;
+        let Self { plan, own, state, random, stamp, wanted } = self;
         let ([one, two], shift, rest) = (plan.sums, plan.shift, plan.rest);
-        let (all_numbers, _) = news.numbers.as_chunks_mut::<GROUP>();
-        let (all_ends, _) = news.ends.as_chunks_mut::<GROUP>();
+        let (all_numbers, _) = own.numbers.as_chunks_mut::<GROUP>();
+        let (all_signatures, _) = own.signatures.as_chunks_mut::<GROUP>();
         let mut before = 0;
-        for (numbers, ends) in all_numbers.iter_mut().zip(all_ends) {
+        for (numbers, signatures) in all_numbers.iter_mut().zip(all_signatures) {
             if before >= wanted {
                 break;
             }
@@ -224,7 +223,7 @@ impl Work for Compute<'_> {
                 *numbers = [value | rest, one.checksum(words) | two.checksum(words) << 16];
             }
             if plan.signed {
-                signature::write_all(ends, stamp.first(), state.sequence + before as u64, stamp.time());
+                signature::write_all(signatures, stamp.first(), state.sequence + before as u64, stamp.time());
             }
             before += GROUP;
         }

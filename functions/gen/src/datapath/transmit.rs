@@ -7,7 +7,7 @@ use warmlane_port::{QueueCountersView, QueueStatus};
 use warmlane_sys::clock;
 
 use super::histogram::Histogram;
-use super::one_field::News;
+use super::one_field::PerPacket;
 use super::orders::Orders;
 use super::pacer::{Pacer, Pattern};
 use super::plan::{Plan, StreamState};
@@ -99,7 +99,7 @@ struct Trial {
     /// Place in the plan's schedule.
     turn: usize,
     random: WyRand,
-    news: News,
+    per_packet: PerPacket,
     number: u8,
     end: u64,
     limit: u64,
@@ -147,7 +147,7 @@ impl Transmitter {
             cursor: Cursor::default(),
             turn: 0,
             random: WyRand::new(order.seed),
-            news: News::default(),
+            per_packet: PerPacket::default(),
             number: order.trial,
             // The packet that falls due as the trial ends is the next one's.
             end: start.saturating_add(order.duration),
@@ -209,13 +209,13 @@ impl Trial {
         let plan = &*self.plan;
         if let ([stream], [state]) = (&*plan.streams, &mut *self.states) {
             if let Some(one_field) = &stream.one_field {
-                let news = (&mut self.news, stamp);
+                let own = (&mut self.per_packet, stamp);
                 let (packets, bytes) = one_field.build(
                     (burst, due as usize),
                     (pool, &plan.frames),
                     state,
                     &mut self.random,
-                    news,
+                    own,
                 );
                 self.bytes += bytes;
                 return packets;

@@ -7,7 +7,7 @@ use warmlane_gen::datapath::signature::Signature;
 use warmlane_gen::datapath::{Pattern, TransmitOrder, TransmitOrders};
 use warmlane_gen::{SendingSide, pipeline};
 use warmlane_lane::Task;
-use warmlane_mem::Pool;
+use warmlane_mem::{Pool, PoolConfig};
 use warmlane_testkit::queues::Sink;
 use warmlane_wire::{
     Addresses, EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, LinkLayer, TcpFlags, VlanTag, ipv4, ipv6,
@@ -31,7 +31,8 @@ fn frames(pool: &Pool, streams: Vec<Stream>, count: u64) -> Vec<Vec<u8>> {
         packets_per_cycle: 0.0,
         duration: u64::MAX >> 1,
         count,
-        burst: 48,
+        // More than are made in one go.
+        burst: 150,
         patience: 1_000_000,
         seed: 1,
     });
@@ -215,13 +216,15 @@ fn two_fields_at_once_and_the_loop_for_one() {
 
 #[test]
 fn the_loop_for_one_field_takes_turns() {
-    let pool = pool();
-    for signed in [true, false] {
+    // The second hasn't as many buffers as are wanted at once.
+    let pools = [pool(), Pool::new(&PoolConfig { buffers: 100, ..PoolConfig::default() }).unwrap()];
+    let cases = pools.iter().flat_map(|pool| [(pool, true), (pool, false)]);
+    for (pool, signed) in cases {
         for count in [1, 31, 32, 33, 64, 100, 65_536] {
             let values = RuleValues::Steps { count, step: 3 };
             let rule = Rule { field: "ipv4.source".to_owned(), values, order: RuleOrder::Turn };
             let stream = Stream { signed, ..stream("s", template(), "64", vec![rule]) };
-            let frames = frames(&pool, vec![stream], 2_000);
+            let frames = frames(pool, vec![stream], 2_000);
             let first = read(&frames[0], 26, 4);
             for (number, frame) in frames.iter().enumerate() {
                 check(frame);
