@@ -137,7 +137,7 @@ fn variations_are_copies_with_numbers_of_their_own() {
     for attached in [false, true] {
         let _lane = attached.then(|| pool.attach().expect("first attachment"));
         // Numbers may have one byte inside of a frame, or none.
-        let lengths = [0, 1, 15, 16, 27, 60, 63, 64, 65, 300].into_iter();
+        let lengths = [0_usize, 1, 15, 16, 27, 60, 63, 64, 65, 300].into_iter();
         let trailers = [&trailers[..], &trailers[..30], &[]];
         for (length, trailers) in lengths.flat_map(|length| trailers.map(|trailers| (length, trailers))) {
             let frame: Vec<u8> = (0..length).map(|place| place as u8 | 0x40).collect();

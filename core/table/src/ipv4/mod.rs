@@ -56,6 +56,8 @@ const ROOT_WORDS: usize = 1 << ROOT_BITS;
 const UNITS: usize = 32;
 /// Words of a block, each for 32 addresses of a /24
 const HOST_WORDS: usize = 8;
+/// Vectors of the portable code shift each number by its own count
+const HAS_NEON: bool = cfg!(target_arch = "aarch64");
 /// In place of a next hop: the /24 has longer routes, and a block for them
 const DIVIDED: u16 = NextHopId::UNUSED;
 
@@ -278,9 +280,7 @@ impl Ipv4View<'_> {
             Level::Avx2 => unsafe { portable::lookup_burst_x86_v3(words, runs, addresses, hops) },
             // On Arm, where every 64-bit processor has NEON, the compiler uses it here.
             // SAFETY: the slices are as above.
-            _ => unsafe {
-                portable::lookup_burst::<{ cfg!(target_arch = "aarch64") }>(words, runs, addresses, hops)
-            },
+            _ => unsafe { portable::lookup_burst::<HAS_NEON>(words, runs, addresses, hops) },
         }
     }
 }
