@@ -5,6 +5,8 @@
 
 use crate::copy::by_words;
 use crate::simd::{self, Level};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m256i;
 
 /// What can be done with vector instructions, on bytes. There is one for each set of them; [`run`] chooses.
 pub trait Vector: Copy + sealed::Sealed {
@@ -21,6 +23,18 @@ pub trait Vector: Copy + sealed::Sealed {
     #[inline(always)]
     fn columns(self, rows: [&[u8; 32]; 8]) -> [[u32; 8]; 8] {
         let mut columns = [[0; 8]; 8];
+        for (index, row) in rows.into_iter().enumerate() {
+            for (column, word) in columns.iter_mut().zip(row.as_chunks::<4>().0) {
+                column[index] = u32::from_le_bytes(*word);
+            }
+        }
+        columns
+    }
+
+    /// The same of rows that are half as long.
+    #[inline(always)]
+    fn short_columns(self, rows: [&[u8; 16]; 8]) -> [[u32; 8]; 4] {
+        let mut columns = [[0; 8]; 4];
         for (index, row) in rows.into_iter().enumerate() {
             for (column, word) in columns.iter_mut().zip(row.as_chunks::<4>().0) {
                 column[index] = u32::from_le_bytes(*word);
@@ -102,30 +116,59 @@ impl Vector for Avx2 {
         // SAFETY: `self` exists, so this runs below `run_avx2`, whose caller has seen that the processor has AVX2.
         unsafe { columns_avx2([a, b, c, d, e, f, g, h]) }
     }
+
+    #[inline(always)]
+    fn short_columns(self, rows: [&[u8; 16]; 8]) -> [[u32; 8]; 4] {
+        // SAFETY: as above.
+        unsafe { short_columns_avx2(rows) }
+    }
 }
 
-/// Words of two rows in turn, then pairs of these, then halves of registers: three steps for a square of eight.
+/// The first four rows in the lower halves of registers, the others in the upper ones: so the columns come out whole.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn short_columns_avx2([a, b, c, d, e, f, g, h]: [&[u8; 16]; 8]) -> [[u32; 8]; 4] {
+    use std::arch::x86_64::{__m128i, _mm256_set_m128i};
+    use std::mem::transmute;
+    let load = |row: &[u8; 16]| {
+        // SAFETY: both types are 16 bytes of plain data.
+        unsafe { transmute::<[u8; 16], __m128i>(*row) }
+    };
+    let both = |low, high| _mm256_set_m128i(load(high), load(low));
+    let columns = four_columns([both(a, e), both(b, f), both(c, g), both(d, h)]);
+    // SAFETY: both are 128 bytes of plain data.
+    unsafe { transmute::<[__m256i; 4], [[u32; 8]; 4]>(columns) }
+}
+
+/// The columns of four rows, in both halves of the registers alike: words of two rows in turn, then pairs of these.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn four_columns([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    use std::arch::x86_64::{
+        _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    };
+    let words = |a, b| [_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)];
+    let pairs = |a, b| [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)];
+    let ([low_ab, high_ab], [low_cd, high_cd]) = (words(a, b), words(c, d));
+    let ([first, second], [third, fourth]) = (pairs(low_ab, low_cd), pairs(high_ab, high_cd));
+    [first, second, third, fourth]
+}
+
+/// Columns of four rows each, whose halves are then put together.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
 fn columns_avx2([a, b, c, d, e, f, g, h]: [&[u8; 32]; 8]) -> [[u32; 8]; 8] {
-    use std::arch::x86_64::{
-        __m256i, _mm256_permute2x128_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
-        _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
-    };
+    use std::arch::x86_64::_mm256_permute2x128_si256;
     use std::mem::transmute;
     let load = |row: &[u8; 32]| {
         // SAFETY: both types are 32 bytes of plain data.
         unsafe { transmute::<[u8; 32], __m256i>(*row) }
     };
-    let words = |a, b| [_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)];
-    let pairs = |a, b| [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)];
     // Columns 0 to 3 of four rows, with columns 4 to 7 in the upper halves.
-    let four = |a, b, c, d| {
-        let ([low_ab, high_ab], [low_cd, high_cd]) = (words(load(a), load(b)), words(load(c), load(d)));
-        let ([first, second], [third, fourth]) = (pairs(low_ab, low_cd), pairs(high_ab, high_cd));
-        [first, second, third, fourth]
-    };
+    let four = |a, b, c, d| four_columns([load(a), load(b), load(c), load(d)]);
     let ([a, b, c, d], [e, f, g, h]) = (four(a, b, c, d), four(e, f, g, h));
     let lower = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
     let upper = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
@@ -216,6 +259,7 @@ fn run_avx2<W: Work>(work: W) -> W::Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::array::from_fn;
 
     struct Shuffle([u8; 16]);
 
@@ -255,14 +299,33 @@ mod tests {
 
     #[test]
     fn all_levels_give_the_same_columns() {
-        let rows: [[u8; 32]; 8] =
-            std::array::from_fn(|row| std::array::from_fn(|byte| (32 * row + byte) as u8));
+        let rows: [[u8; 32]; 8] = from_fn(|row| from_fn(|byte| (32 * row + byte) as u8));
         let word = |row: usize, column: usize| {
-            u32::from_le_bytes(std::array::from_fn(|byte| (32 * row + 4 * column + byte) as u8))
+            u32::from_le_bytes(from_fn(|byte| (32 * row + 4 * column + byte) as u8))
         };
-        let expected = std::array::from_fn(|column| std::array::from_fn(|row| word(row, column)));
+        let expected = from_fn(|column| from_fn(|row| word(row, column)));
         for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
             assert_eq!(run_at(level, Columns(rows.each_ref())), expected, "{level}");
+        }
+    }
+
+    struct ShortColumns<'a>([&'a [u8; 16]; 8]);
+
+    impl Work for ShortColumns<'_> {
+        type Output = [[u32; 8]; 4];
+        #[inline(always)]
+        fn run<V: Vector>(self, vector: V) -> [[u32; 8]; 4] {
+            vector.short_columns(self.0)
+        }
+    }
+
+    #[test]
+    fn short_columns_are_the_first_of_longer_ones() {
+        let rows: [[u8; 32]; 8] = from_fn(|row| from_fn(|byte| (32 * row + byte) as u8));
+        let short = rows.each_ref().map(|row| row.first_chunk().unwrap());
+        let [first, second, third, fourth, ..] = run_at(Level::Portable, Columns(rows.each_ref()));
+        for level in [Level::Portable, Level::Avx2, Level::Avx512, Level::Neon] {
+            assert_eq!(run_at(level, ShortColumns(short)), [first, second, third, fourth], "{level}");
         }
     }
 

@@ -38,6 +38,7 @@ mod chain;
 mod channel;
 mod depot;
 mod doorbell;
+mod eight;
 mod error;
 mod frames;
 mod free_list;
@@ -69,6 +70,7 @@ pub use burst::{BURST_CAPACITY, BURST_DEFAULT, Burst, Drain, bytes_of};
 pub use chain::SegmentData;
 #[cfg(not(loom))]
 pub use channel::{ChannelCounters, PacketReceiver, PacketSender, channel};
+pub use eight::starts_of_eight;
 pub use error::{NoSpace, PoolError, TooShort};
 pub use frames::{Copied, Cursor, Frames, TooManyFrames};
 pub use header::APPLICATION_BYTES;

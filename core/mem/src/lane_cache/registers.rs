@@ -145,9 +145,10 @@ impl Registers for Plain {
     ) -> [NonNull<Header>; FOUR] {
         // SAFETY: the caller's condition.
         let header = |index: u32| unsafe { base.add(index as usize * stride as usize).cast::<Header>() };
-        let headers = indices.map(header);
-        // SAFETY: the caller's condition.
-        unsafe { places.write(headers.map(|header| Packet::from_header(header))) };
+        let [one, two, three, four] = *indices;
+        let headers = [header(one), header(two), header(three), header(four)];
+        // SAFETY: a packet is the address of its header; the caller's condition.
+        unsafe { places.cast::<[NonNull<Header>; FOUR]>().write(headers) };
         headers
     }
 
@@ -258,18 +259,22 @@ impl Registers for Wide {
             let offsets = _mm256_mul_epu32(indices, _mm256_set1_epi64x(stride.into()));
             let addresses = _mm256_add_epi64(offsets, _mm256_set1_epi64x(base.as_ptr() as i64));
             _mm256_storeu_si256(places.cast(), addresses);
-            [
-                _mm256_extract_epi64::<0>(addresses),
-                _mm256_extract_epi64::<1>(addresses),
-                _mm256_extract_epi64::<2>(addresses),
-                _mm256_extract_epi64::<3>(addresses),
-            ]
+            addresses
         };
-        addresses.map(|address| {
+        let header = |address: i64| {
             let offset = address.cast_unsigned() as usize - base.as_ptr() as usize;
             // SAFETY: the caller's condition.
             unsafe { base.add(offset).cast() }
-        })
+        };
+        // SAFETY: this processor has AVX2 (caller).
+        unsafe {
+            [
+                header(_mm256_extract_epi64::<0>(addresses)),
+                header(_mm256_extract_epi64::<1>(addresses)),
+                header(_mm256_extract_epi64::<2>(addresses)),
+                header(_mm256_extract_epi64::<3>(addresses)),
+            ]
+        }
     }
 
     #[inline(always)]
@@ -283,9 +288,10 @@ impl Registers for Wide {
             let lower = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
             let mut differences = _mm256_setzero_si256();
             for (cells, packets) in four_cells.iter_mut().zip(fours) {
-                let [one, two, three, four] =
-                    packets.each_ref().map(|packet| packet.identity().bits().cast_signed());
-                let difference = _mm256_xor_si256(_mm256_set_epi64x(four, three, two, one), first);
+                let bits = |packet: &Packet| packet.identity().bits().cast_signed();
+                let [one, two, three, four] = packets;
+                let identities = _mm256_set_epi64x(bits(four), bits(three), bits(two), bits(one));
+                let difference = _mm256_xor_si256(identities, first);
                 let indices = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(difference, lower));
                 _mm_storeu_si128(cells.as_mut_ptr().cast(), indices);
                 differences = _mm256_or_si256(differences, difference);

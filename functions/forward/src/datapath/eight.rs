@@ -2,7 +2,7 @@
 
 use std::array;
 
-use warmlane_mem::Packet;
+use warmlane_mem::{Packet, starts_of_eight};
 use warmlane_sys::vector::{Vector, Work};
 use warmlane_wire::ethernet;
 
@@ -15,11 +15,6 @@ pub(super) const EIGHT: usize = 8;
 
 /// A word of each of the packets.
 type Words = [u32; EIGHT];
-
-/// Bytes of a frame up to the end of a plain IPv4 header, without the first two, so that the words of the header are words of this.
-type Row = [u8; 32];
-
-const _: () = assert!(size_of::<Row>() + 2 == IPV4_HEADERS);
 
 /// EtherType IPv4, in the order of the wire.
 const ETHER_TYPE: u32 = u16::from_le_bytes([0x08, 0x00]) as u32;
@@ -45,8 +40,8 @@ impl Work for Eights<'_> {
         let (mut index, mut count) = (start, gathered.count);
         while V::HAS_COLUMNS
             && let Some(eight) = packets.get(index..).and_then(<[Packet]>::first_chunk)
-            && let Some((rows, frames)) = rows(eight, port, admission)
-            && let Some(plain) = plain_ipv4(vector, rows, frames)
+            && let Some((headers, frames)) = starts_of_eight(vector, eight, port)
+            && let Some(plain) = plain_ipv4(vector, headers, frames, admission)
             && gathered.put_eight(count, index, plain)
         {
             (index, count) = (index + EIGHT, count + EIGHT);
@@ -56,31 +51,24 @@ impl Work for Eights<'_> {
     }
 }
 
-/// The rows of eight packets for us, each in one buffer, and the lengths of their frames; `None` if one is something else.
-#[inline(always)]
-fn rows(packets: &[Packet; EIGHT], port: u16, admission: Admission) -> Option<([&Row; EIGHT], Words)> {
-    let (mut rows, mut frames) = ([&[0; size_of::<Row>()]; EIGHT], [0; EIGHT]);
-    for (packet, (row, frame)) in packets.iter().zip(rows.iter_mut().zip(&mut frames)) {
-        let (data, length) = (packet.data(), packet.packet_length());
-        let headers: &[u8; IPV4_HEADERS] = data.first_chunk()?;
-        if packet.port() != port || data.len() != length || !admission.admits(fast::first_bytes(headers)) {
-            return None;
-        }
-        *row = headers.last_chunk()?;
-        *frame = length as u32;
-    }
-    Some((rows, frames))
-}
-
 /// What eight packets are, if all are plain. Without branches, so that vectors do it.
 #[inline(always)]
-fn plain_ipv4<V: Vector>(vector: V, rows: [&Row; EIGHT], frames: Words) -> Option<Eight<u32, u32>> {
-    let [_, _, start, first, second, lifetime, source, destination] = vector.columns(rows);
+fn plain_ipv4<V: Vector>(
+    vector: V,
+    headers: [&[u8; IPV4_HEADERS]; EIGHT],
+    frames: Words,
+    admission: Admission,
+) -> Option<Eight<u32, u32>> {
+    // Rows start at a frame's third byte, so that their words are those of the IP header. The two bytes before are read on their own.
+    let rows = array::from_fn(|packet| bytes_from_third(headers[packet]));
+    let [middle, _, start, first, second, lifetime, source, destination] = vector.columns(rows);
+    let begin: Words =
+        array::from_fn(|packet| u16::from_le_bytes([headers[packet][0], headers[packet][1]]).into());
+    let Admission { mac, mask: mac_mask } = admission;
+    let ([begin_mac, middle_mac], [begin_mask, middle_mask]) = (halves(mac), halves(mac_mask));
     let lengths: Words = array::from_fn(|packet| first[packet] >> 24 | first[packet] >> 8 & 0xff00);
     // Not zero where something is wrong.
-    let mut wrong: Words = [0; EIGHT];
-    let mut special: Words = [0; EIGHT];
-    for packet in 0..EIGHT {
+    let wrong: Words = array::from_fn(|packet| {
         let words = [first[packet], second[packet], lifetime[packet], source[packet], destination[packet]];
         let [mut whole, mut upper] = [0_u32; 2];
         for word in words {
@@ -91,39 +79,73 @@ fn plain_ipv4<V: Vector>(vector: V, rows: [&Row; EIGHT], frames: Words) -> Optio
         let sum = upper.wrapping_add(whole.wrapping_sub(upper << 16));
         // Of ten halves, a multiple of 0xffff folds to just that, as the sum of a right header does (see `fast`).
         let folded = (sum & 0xffff).wrapping_add(sum >> 16);
-        let (end, frame) = (lengths[packet].wrapping_add(ethernet::HEADER_LENGTH as u32), frames[packet]);
-        wrong[packet] = (folded ^ 0xffff)
+        (folded ^ 0xffff)
+            | (begin[packet] & begin_mask[packet] ^ begin_mac[packet])
+            | (middle[packet] & middle_mask[packet] ^ middle_mac[packet])
             | (start[packet] >> 16 ^ ETHER_TYPE)
             | (first[packet] & 0xff ^ VERSION_AND_LENGTH)
-            | u32::from(lifetime[packet] & 0xfe == 0)
-            | u32::from(!fills(frame, end));
-        special[packet] =
-            u32::from(is_special(source[packet] & 0xff) | is_special(destination[packet] & 0xff));
-    }
-    let any = |words: Words| words.into_iter().fold(0, |all, word| all | word) != 0;
+            | mask(lifetime[packet] & 0xfe == 0)
+            | mask(!fills(frames[packet], lengths[packet]))
+    });
+    let special: Words = array::from_fn(|packet| {
+        mask(distance_to_special(source[packet]).min(distance_to_special(destination[packet])) == 0)
+    });
     let is_plain = !any(wrong)
         && (!any(special)
             || (0..EIGHT).all(|packet| fast::ordinary_ipv4(source[packet], destination[packet])));
     is_plain.then(|| Eight {
-        addresses: destination.map(u32::swap_bytes),
-        lengths: lengths.map(|length| length as u16),
-        lifetimes: lifetime.map(fast::decremented),
+        addresses: array::from_fn(|packet| destination[packet].swap_bytes()),
+        lengths: array::from_fn(|packet| lengths[packet] as u16),
+        lifetimes: array::from_fn(|packet| fast::decremented(lifetime[packet])),
     })
 }
 
-/// What `fast` asks as well, without branches.
+const _: () = assert!(IPV4_HEADERS == 2 + 32, "a row is all but the first two bytes");
+
 #[inline(always)]
-#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
-fn fills(frame_length: u32, end: u32) -> bool {
-    (end == frame_length)
-        | ((end < frame_length) & (frame_length <= fast::PADDED as u32) & (end >= IPV4_HEADERS as u32))
+fn bytes_from_third(headers: &[u8; IPV4_HEADERS]) -> &[u8; 32] {
+    match headers.last_chunk() {
+        Some(row) => row,
+        None => &[0; 32],
+    }
 }
 
-/// What the table in `fast` has, computed: looking up eight bytes takes longer.
+/// The first two bytes of an Ethernet address and the four behind them, once for each packet: compared with a single number, the compiler finds
+/// a longer way.
 #[inline(always)]
-#[expect(clippy::needless_bitwise_bool, reason = "for eight packets at once there are to be no branches")]
-const fn is_special(first: u32) -> bool {
-    (first == 0) | (first == 127) | (first == 169) | (first >= 224)
+const fn halves(address: u64) -> [Words; 2] {
+    [[address as u32 & 0xffff; EIGHT], [(address >> 16) as u32; EIGHT]]
+}
+
+#[inline(always)]
+fn any(words: Words) -> bool {
+    words.into_iter().fold(0, |all, word| all | word) != 0
+}
+
+/// All bits or none, which is what comparisons of vectors give.
+#[inline(always)]
+fn mask(condition: bool) -> u32 {
+    0_u32.wrapping_sub(condition.into())
+}
+
+/// The same as `fast::fills`, without branches, of frames that hold the headers.
+#[inline(always)]
+fn fills(frame_length: u32, length: u32) -> bool {
+    const HEADERS: u32 = IPV4_HEADERS as u32;
+    // Wraps to more than any limit where the packet is longer than the frame.
+    let padding = frame_length.wrapping_sub(length.wrapping_add(ethernet::HEADER_LENGTH as u32));
+    // None is allowed in long frames; in short ones, as much as leaves room for the headers.
+    padding <= frame_length.wrapping_sub(HEADERS) & mask(frame_length <= fast::PADDED as u32)
+}
+
+/// Zero if the address's first byte is in the table of `fast`. Computed, as eight lookups take longer; and as a minimum of numbers: for
+/// conditions that are put together by "or", the compiler needs a dozen instructions more.
+#[inline(always)]
+fn distance_to_special(address: u32) -> u32 {
+    let first = address & 0xff;
+    // Zero from 224 on and for 0: with 32 more they are 0 to 32.
+    let large = (first.wrapping_add(32) & 0xff).saturating_sub(32);
+    large.min(first ^ 0x7f).min(first ^ 0xa9)
 }
 
 #[cfg(test)]
@@ -170,7 +192,8 @@ mod tests {
     #[test]
     fn the_same_first_bytes_are_special() {
         for first in 0..=u8::MAX {
-            assert_eq!(is_special(first.into()), fast::SPECIAL_FIRST_BYTE[usize::from(first)], "{first}");
+            let special = distance_to_special(0x0a00_0000 | u32::from(first)) == 0;
+            assert_eq!(special, fast::SPECIAL_FIRST_BYTE[usize::from(first)], "{first}");
         }
     }
 

@@ -181,8 +181,10 @@ fn ordinary_ipv6(headers: &[u8; IPV6_HEADERS]) -> bool {
 /// Replaces the two Ethernet addresses.
 #[inline(always)]
 fn set_addresses<const N: usize>(headers: &mut [u8; N], rewrite: &Rewrite) {
-    if let Some(addresses) = headers.first_chunk_mut::<12>() {
-        *addresses = rewrite.addresses;
+    if let Some((start, rest)) = headers.split_first_chunk_mut()
+        && let Some(end) = rest.first_chunk_mut()
+    {
+        (*start, *end) = rewrite.addresses();
     }
 }
 

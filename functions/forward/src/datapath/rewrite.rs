@@ -129,23 +129,19 @@ pub(super) fn rewrite_all<F: Family<N>, const N: usize>(
     };
     let mut slot = 0;
     while slot < gathered.count.min(BURST_CAPACITY) {
-        // Most bursts are of one kind: then bounds are looked at once for eight packets, and the loop is unrolled.
+        // Most bursts are of one kind: then bounds are looked at once for eight packets.
         if let Some(first) = gathered.eight_from(slot)
             && let (Some(packets), Some(ports)) = (eight_mut(packets, first), eight_mut(ports, first))
             && let (Some(lengths), Some(hops)) = (eight(lengths, slot), eight(hops, slot))
             && let Some(lifetimes) = eight(lifetimes, slot)
         {
-            let mut left = 0_u8;
-            for each in 0..EIGHT {
+            let done = rewrite_eight::<F, N>(packets, routes, hops, lengths, lifetimes, ports);
+            // The first of these is as it was, so it may be tried again.
+            for each in done..EIGHT {
                 let packet = &mut packets[each];
                 let port = rewrite::<F, N>(packet, routes, hops[each], lengths[each], lifetimes[each]);
-                left |= u8::from(port.is_none()) << each;
-                ports[each] = port.unwrap_or(SLOW);
-            }
-            while left != 0 {
-                let each = left.trailing_zeros() as usize % EIGHT;
-                left &= left - 1;
-                ports[each] = member(&mut packets[each], first + each, (slot + each) % BURST_CAPACITY);
+                let (index, slot) = (first + each, (slot + each) % BURST_CAPACITY);
+                ports[each] = port.unwrap_or_else(|| member(packet, index, slot));
             }
             slot += EIGHT;
         } else {
@@ -156,6 +152,27 @@ pub(super) fn rewrite_all<F: Family<N>, const N: usize>(
             slot += 1;
         }
     }
+}
+
+/// Rewrites eight packets up to the first that needs more than that ([`Rewrite::largest`]), which is left as it is; says how many were
+/// rewritten.
+#[inline(always)]
+fn rewrite_eight<F: Family<N>, const N: usize>(
+    packets: &mut [Packet; EIGHT],
+    routes: &Hops,
+    hops: &[NextHopId; EIGHT],
+    lengths: &[u16; EIGHT],
+    lifetimes: &[F::Lifetime; EIGHT],
+    ports: &mut [u16; EIGHT],
+) -> usize {
+    for each in 0..EIGHT {
+        let packet = &mut packets[each];
+        let Some(port) = rewrite::<F, N>(packet, routes, hops[each], lengths[each], lifetimes[each]) else {
+            return each;
+        };
+        ports[each] = port;
+    }
+    EIGHT
 }
 
 #[inline(always)]
@@ -177,9 +194,9 @@ fn rewrite<F: Family<N>, const N: usize>(
     length: u16,
     lifetime: F::Lifetime,
 ) -> Option<u16> {
-    let rewrite = routes.rewrites().get(hop.index()).filter(|rewrite| length <= rewrite.largest)?;
+    let rewrite = routes.rewrites().get(hop.index()).filter(|rewrite| length <= rewrite.largest())?;
     F::rewrite(packet.data_mut().first_chunk_mut()?, rewrite, lifetime);
-    Some(rewrite.port)
+    Some(rewrite.port())
 }
 
 /// Rewrites a packet whose next hop is a group for the member that its flow belongs to, and one that has a tag or gets one.

@@ -28,7 +28,7 @@ pub(super) enum Action {
 /// checksum over it.
 pub(super) struct Gathered<A, L> {
     pub(super) count: usize,
-    /// The packet's index in the burst.
+    /// The packet's index in the burst. Indices grow from slot to slot, which `eight_from` relies on.
     pub(super) indices: [u8; BURST_CAPACITY],
     /// Bytes of the IP packet; `TAGGED` if it has a tag, or `ALWAYS_TOO_LARGE` if it takes the long way whatever its next hop.
     pub(super) lengths: [u16; BURST_CAPACITY],
@@ -91,9 +91,11 @@ impl<A: Copy, L: Copy> Gathered<A, L> {
     /// The index of the first of eight packets from a slot on, if they follow each other in the burst.
     #[inline(always)]
     pub(super) fn eight_from(&self, slot: usize) -> Option<usize> {
-        let indices = u64::from_le_bytes(*self.indices.get(slot..self.count)?.first_chunk()?);
-        let first = indices as u8;
-        (indices == eight_after(first)).then_some(first.into())
+        let indices: &[u8; EIGHT] = self.indices.get(slot..self.count)?.first_chunk()?;
+        debug_assert!(indices.is_sorted_by(|one, next| one < next), "{indices:?}");
+        // As indices grow, none is left out if the last is seven above the first.
+        let [first, .., last] = *indices;
+        (last.wrapping_sub(first) as usize == EIGHT - 1).then_some(first.into())
     }
 }
 

@@ -108,6 +108,35 @@ fn a_burst_keeps_its_order() {
 }
 
 #[test]
+fn each_packet_loses_one_hop_whatever_its_neighbours_in_the_burst_need() {
+    for other in 0..16 {
+        let mut bench = Bench::new();
+        let frame = |number: u8| {
+            let to = if number == other { "2001:db8:4::5" } else { "2001:db8:3::5" };
+            udp6(Ipv6Fields { hop_limit: 20 + number, ..ipv6(to) }, &[number])
+        };
+        bench.receive(0, &(0..16).map(frame).collect::<Vec<_>>());
+        let left = bench.sent[1].iter().map(|frame| (frame[21], frame[62])).collect::<Vec<_>>();
+        let expected = (0..16).filter(|number| *number != other).map(|number| (19 + number, number));
+        assert_eq!(left, expected.collect::<Vec<_>>());
+
+        let frame = |number: u8| {
+            let to = if number == other { "203.0.113.200" } else { "203.0.113.5" };
+            udp4(Ipv4Fields { ttl: 20 + number, ..ipv4(to) }, &[number])
+        };
+        bench.sent[1].clear();
+        bench.receive(0, &(0..16).map(frame).collect::<Vec<_>>());
+        for (number, frame) in (0..).zip(&bench.sent[1]) {
+            let link = LinkLayer::parse(frame).unwrap();
+            assert_eq!(link.outer.is_some(), number == other);
+            let packet = v4::check(link.payload).unwrap();
+            assert_eq!((packet.header.ttl(), packet.payload[8]), (19 + number, number));
+        }
+        assert_eq!(bench.sent[1].len(), 16);
+    }
+}
+
+#[test]
 fn groups_spread_flows_by_weight_and_keep_each_together() {
     let mut bench = Bench::new();
     let flow = |n: u32, ttl| {
