@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warmlane_system_tests::{GUEST_PORT, LONG, Machine, OBEY, OBEY_MODULE};
+use warmlane_system_tests::{GUEST_PORT, LONG, Machine, OBEY, OBEY_MODULE, SHORT};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
@@ -43,9 +43,6 @@ const UDP: u8 = 17;
 
 /// The hypervisor's socket for commands.
 const MONITOR: &str = "monitor";
-
-/// What QEMU 10 says when it falls over a race of its own between emulated processors while a machine boots, now and then.
-const EMULATOR_FAULT: &str = "iotlb_to_section: Assertion";
 
 /// What the machine says when it is there.
 const UP: &str = "guest is up";
@@ -165,19 +162,18 @@ impl Lab {
             command = within(&namespace, &command);
             namespace
         });
-        let mut process = Process::spawn(&mut command);
-        let carrier = |(number, medium): (usize, &Medium)| {
-            medium.carrier(namespace.as_ref()?, &mut process, directory.path(), number)
+        let (process, carriers) = match &namespace {
+            None => (machine.boot(&mut command, UP), Vec::new()),
+            Some(namespace) => {
+                let mut process = Process::spawn(&mut command);
+                let carrier = |(number, medium): (usize, &Medium)| {
+                    medium.carrier(namespace, &mut process, directory.path(), number)
+                };
+                let carriers = media().filter_map(carrier).collect();
+                process.wait_for(UP, LONG);
+                (process, carriers)
+            }
         };
-        let carriers = media().filter_map(carrier).collect();
-        let end = Instant::now() + LONG;
-        while Instant::now() < end && !process.has_ended() && !process.output().contains(UP) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        if namespace.is_none() && process.errors().contains(EMULATOR_FAULT) {
-            process = Process::spawn(&mut command);
-        }
-        process.wait_for(UP, LONG);
         let kinds = kinds.into_iter().zip(wires).collect();
         let number = Cell::new(0);
         Self { machine, process, kinds, has_iommu, number, directory, _carriers: carriers, namespace }
@@ -225,7 +221,16 @@ impl Lab {
     }
 
     fn finish(&self) -> Report {
-        self.tell("kill -INT $(cat /pid); wait $(cat /pid)");
+        // One that doesn't end has the console show where its threads are.
+        self.tell(&format!(
+            "pid=$(cat /pid); sleep {} & late=$!; kill -INT $pid; wait -n $pid $late; \
+             if kill -0 $pid; then \
+                 for thread in /proc/$pid/task/*; do cat $thread/comm $thread/wchan $thread/syscall $thread/stack; done >/dev/console; \
+                 echo l >/proc/sysrq-trigger; \
+             fi 2>/dev/null; \
+             kill $late; wait $pid",
+            SHORT.as_secs()
+        ));
         let report = Report::parse(&self.tell("cat /report"));
         report.assert_balanced();
         report

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use warmlane_system_tests::{GUEST_PORT, LONG, Machine, NEIGHBOURS, OBEY, OBEY_MODULE, SHORT, iperf};
+use warmlane_system_tests::{GUEST_PORT, Machine, NEIGHBOURS, OBEY, OBEY_MODULE, SHORT, iperf};
 use warmlane_testkit::exchange::until;
 use warmlane_testkit::namespace::Namespace;
 use warmlane_testkit::process::{Process, warmlane};
@@ -117,9 +117,7 @@ impl Lab {
 
     /// Boots the machine, with these properties of its network card.
     fn boot(&self, properties: &str) -> Process {
-        let mut process = Process::spawn(&mut self.hypervisor(properties, HERE));
-        process.wait_for(UP, LONG);
-        process
+        self.machine.boot(&mut self.hypervisor(properties, HERE), UP)
     }
 
     /// The machine's hypervisor, with a network card behind `socket`.

@@ -1,6 +1,8 @@
 //! A virtual machine with Debian's kernel, that boots into a memory disk: for tests of what the kernel here may lack, which then run in it
 //! themselves, and as a neighbour of the command.
 
+mod state;
+
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
@@ -265,10 +267,39 @@ impl Machine {
         command.arg("-initrd").arg(self.directory.path().join("disk"));
         // On a busy machine the emulated clock is late, which the kernel would take for a broken one; and each look at its other clock stops both processors.
         let clock = "no_timer_check tsc=reliable clocksource=tsc";
-        let line =
-            format!("console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 intel_iommu=on {clock}");
+        // Where its kernel is can then be told from addresses.
+        let line = format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 intel_iommu=on nokaslr {clock}"
+        );
         command.args(["-append", &line]);
+        command.arg("-monitor").arg(format!("unix:{},server=on,wait=off", self.state_socket().display()));
         command
+    }
+
+    /// Starts it, and waits until it says that it is up. Now and then an emulator falls over a race of its own while a machine boots, or its processors wait for ever;
+    /// then it is started once more.
+    ///
+    /// # Panics
+    /// If it isn't up then either.
+    #[track_caller]
+    pub fn boot(&self, command: &mut Command, up: &str) -> Process {
+        let mut process = Process::spawn(command);
+        if process.says(up, SHORT) {
+            return process;
+        }
+        let state = self.state();
+        eprintln!("The machine is not up:\n{}{}\n{state}", process.output(), process.errors());
+        // Its sockets are the next one's.
+        drop(process);
+        let mut process = Process::spawn(command);
+        assert!(
+            process.says(up, LONG),
+            "the machine is not up:\n{}{}\n{}\nBefore:\n{state}",
+            process.output(),
+            process.errors(),
+            self.state()
+        );
+        process
     }
 
     fn command_socket(&self) -> PathBuf {
@@ -321,7 +352,8 @@ impl Machine {
         writeln!(socket, "{line}").expect("it listens");
         let mut said = String::new();
         for answer in BufReader::new(&socket).lines() {
-            let answer = answer.expect("it answers");
+            let answer = answer
+                .unwrap_or_else(|error| panic!("no answer to {line}: {error}; {said}\n{}", self.state()));
             if let Some(status) = answer.strip_prefix("status ") {
                 assert_eq!(status, "0", "{line}: {said}");
                 break;

@@ -159,6 +159,11 @@ impl Process {
     /// If it doesn't in time, or ends without it, with all that it said.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str, limit: Duration) {
+        assert!(self.says(text, limit), "{} never said {text:?}:\n{}", self.name, self.said());
+    }
+
+    /// Waits until one of its outputs contains a text, or it has ended; says whether it does.
+    pub fn says(&mut self, text: &str, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let left = || end.saturating_duration_since(Instant::now());
         let has_said = |texts: &[Text; 2]| texts.iter().any(|one| one.contains(text));
@@ -166,11 +171,13 @@ impl Process {
             if self.has_ended() {
                 // What it said last may still be on its way.
                 self.said.wait_until(left(), |texts| has_said(texts) || texts.iter().all(|one| one.is_whole));
-                assert!(has_said(&self.said.texts()), "{} never said {text:?}:\n{}", self.name, self.said());
-                return;
+                return has_said(&self.said.texts());
             }
-            assert!(!left().is_zero(), "{} never said {text:?}:\n{}", self.name, self.said());
+            if left().is_zero() {
+                return false;
+            }
         }
+        true
     }
 
     /// Its number.
