@@ -121,11 +121,11 @@ unsafe fn protect_by<V: Vector, const COUNT: usize, const CRC: bool>(
     // SAFETY: the caller vouches for the instructions. Pointers are to frames that are borrowed for us alone, to their keys, which are only
     // read, or to the scratch. Each frame is longer than its addresses, a block and a CRC, as `Batch::push` has seen to it.
     unsafe {
-        let group = Group::<V, COUNT> {
-            keys: std::array::from_fn(|round| load(&lanes.keys, round * BLOCK)),
-            last: load(&before_check, 0),
-            found: load(&in_last, 0),
-        };
+        let mut keys = [load(&lanes.keys, 0); ROUNDS + 1];
+        for (round, key) in keys.iter_mut().enumerate().skip(1) {
+            *key = load(&lanes.keys, round * BLOCK);
+        }
+        let group = Group::<V, COUNT> { keys, last: load(&before_check, 0), found: load(&in_last, 0) };
         let (mut chains, mut sums) = group.whole_blocks::<CRC>(jobs, &lanes);
         group.last_bytes::<CRC>(jobs, &lanes, load(&pointers(&mut chains), 0), load(&pointers(&mut sums), 0));
     }
@@ -264,8 +264,15 @@ impl<V: Vector, const COUNT: usize> Group<V, COUNT> {
 /// The processor must have the instructions of `V`; there are 16 bytes to be read at the offset from each pointer.
 #[inline(always)]
 unsafe fn load<V: Vector, const COUNT: usize>(pointers: &Pointers, offset: usize) -> [V; COUNT] {
-    // SAFETY: the caller vouches for both.
-    std::array::from_fn(|register| unsafe { V::load(&pointers[register * V::BLOCKS..][..V::BLOCKS], offset) })
+    let from = |register: usize| &pointers[register * V::BLOCKS..][..V::BLOCKS];
+    // A closure that loads, for `array::from_fn`, would be compiled by itself, without these instructions: a call for each part of a register.
+    // SAFETY: the caller vouches for both, here and below.
+    let mut blocks = [unsafe { V::load(from(0), offset) }; COUNT];
+    for (register, block) in blocks.iter_mut().enumerate().skip(1) {
+        // SAFETY: as above.
+        *block = unsafe { V::load(from(register), offset) };
+    }
+    blocks
 }
 
 /// Writes blocks to where [`load`] reads them.
