@@ -49,6 +49,9 @@ pub(crate) const SIZES: [usize; 37] = [
 const LARGEST: usize = 8_192;
 /// Copies begin at a multiple of so many bytes, as in the talk's table.
 const ALIGNMENT: usize = 32;
+/// Where copies from the cache come from, in such steps: half a page away from where copies to the cache go. Of the same place of another page, a processor may take
+/// one for the other, in some processes and not in others, as it happens to get addresses.
+const CACHED_SOURCE: usize = 2_048 / ALIGNMENT;
 /// So many such addresses are in no cache.
 const SLOTS: usize = 1 << 22;
 /// Bytes from the first of them to the end of a copy at the last.
@@ -147,7 +150,7 @@ impl Copies {
     fn slots(&mut self) -> [(usize, usize); BATCH] {
         let mut slots = [(0, 0); BATCH];
         for (from, to) in &mut slots {
-            *from = if self.endpoints.from_memory { self.anywhere() } else { 0 };
+            *from = if self.endpoints.from_memory { self.anywhere() } else { CACHED_SOURCE };
             *to = if self.endpoints.to_memory { self.anywhere() } else { 0 };
         }
         slots
