@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// Show it again and again, with the change a second, every INTERVAL seconds; 1 if not given.
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = interval)]
     watch: Option<Duration>,
-    /// Only values whose set, name, reason or labels contain this.
+    /// Only values whose labels and name, as they are shown, contain this, such as drops or port=west.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
@@ -67,8 +67,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn contains(value: &Value, text: &str) -> bool {
-    let own = [&value.set, &value.name].into_iter().chain(&value.reason);
-    own.chain(value.labels.keys()).chain(value.labels.values()).any(|word| word.contains(text))
+    format!("{} {}", labels(value), name(value)).contains(text)
+}
+
+/// What it is called in the table.
+fn name(Value { set, name, reason, .. }: &Value) -> String {
+    match reason {
+        Some(reason) => format!("{set} {name} {reason}"),
+        None => format!("{set} {name}"),
+    }
+}
+
+/// The line above all values of what it belongs to.
+fn labels(value: &Value) -> String {
+    let labels = value.labels.iter().map(|(name, label)| format!("{name}={label}"));
+    labels.collect::<Vec<_>>().join(" ")
 }
 
 /// Values below the labels of what they belong to; with earlier ones their change a second, too.
@@ -80,15 +93,11 @@ fn text(stats: &Stats, before: Option<&Stats>) -> String {
     let mut shown = None;
     for value in stats.values.iter().filter(|value| value.reason.is_none() || value.value > 0) {
         if shown != Some(&value.labels) {
-            let labels = value.labels.iter().map(|(name, label)| format!("{name}={label}"));
-            let _ = writeln!(text, "\n{}", labels.collect::<Vec<_>>().join(" "));
+            let _ = writeln!(text, "\n{}", labels(value));
             shown = Some(&value.labels);
         }
         let described = stats.descriptions.get(&value.set).and_then(|set| set.get(&value.name));
-        let name = match &value.reason {
-            Some(reason) => format!("{} {} {reason}", value.set, value.name),
-            None => format!("{} {}", value.set, value.name),
-        };
+        let name = name(value);
         let help = match &value.reason {
             Some(reason) => stats.reasons.get(reason).map(|reason| reason.help.as_str()),
             None => described.map(|described| described.help.as_str()),
@@ -165,10 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn values_are_chosen_by_any_of_their_words() {
+    fn values_are_chosen_by_what_is_shown_of_them() {
         let all = stats(0, 1, 1).values;
-        for (word, count) in [("queue", 3), ("west", 3), ("full", 1), ("insi", 1), ("nothing", 0)] {
-            assert_eq!(all.iter().filter(|value| contains(value, word)).count(), count, "{word}");
+        let chosen = |text| all.iter().filter(|value| contains(value, text)).count();
+        for (text, count) in [("queue", 3), ("west", 3), ("full", 1), ("insi", 1), ("nothing", 0)] {
+            assert_eq!(chosen(text), count, "{text}");
+        }
+        for (text, count) in [
+            ("port=west", 3),
+            ("port=w", 3),
+            ("queue drops full", 1),
+            ("port=west queue p", 1),
+            ("port=east", 0),
+        ] {
+            assert_eq!(chosen(text), count, "{text}");
         }
     }
 
