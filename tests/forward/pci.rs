@@ -221,14 +221,14 @@ impl Lab {
     }
 
     fn finish(&self) -> Report {
-        // One that doesn't end has the console show where its threads are.
+        // If it doesn't end, it says where its threads are, and the console where the processors.
         self.tell(&format!(
-            "pid=$(cat /pid); sleep {} & late=$!; kill -INT $pid; wait -n $pid $late; \
+            "pid=$(cat /pid); sleep {} & timer=$!; kill -INT $pid && wait -n $pid $timer; \
              if kill -0 $pid; then \
-                 for thread in /proc/$pid/task/*; do cat $thread/comm $thread/wchan $thread/syscall $thread/stack; done >/dev/console; \
-                 echo l >/proc/sysrq-trigger; \
+                 for thread in /proc/$pid/task/*; do cat $thread/comm $thread/syscall $thread/stack; done; \
+                 echo 8 >/proc/sys/kernel/printk; echo l >/proc/sysrq-trigger; \
              fi 2>/dev/null; \
-             kill $late; wait $pid",
+             kill $timer; wait $pid",
             SHORT.as_secs()
         ));
         let report = Report::parse(&self.tell("cat /report"));

@@ -159,11 +159,11 @@ impl Process {
     /// If it doesn't in time, or ends without it, with all that it said.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str, limit: Duration) {
-        assert!(self.says(text, limit), "{} never said {text:?}:\n{}", self.name, self.said());
+        assert!(self.says_within(limit, text), "{} never said {text:?}:\n{}", self.name, self.said());
     }
 
-    /// Waits until one of its outputs contains a text, or it has ended; says whether it does.
-    pub fn says(&mut self, text: &str, limit: Duration) -> bool {
+    /// Waits until one of its outputs contains a text; whether one does before the limit and its end.
+    pub fn says_within(&mut self, limit: Duration, text: &str) -> bool {
         let end = Instant::now() + limit;
         let left = || end.saturating_duration_since(Instant::now());
         let has_said = |texts: &[Text; 2]| texts.iter().any(|one| one.contains(text));
