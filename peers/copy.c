@@ -2,7 +2,7 @@
  * rte_memcpy and the C library's memcpy: what a copy costs by size, and from and to where.
  *
  * The method is that of DPDK's own app/test/test_memcpy_perf.c: batches of 100 copies of one size, each at a random
- * place of much memory (memory) or all at one place (cache). A round's figure is the geometric mean over the sizes, so
+ * place of much memory (memory) or all between two places (cache). A round's figure is the geometric mean over the sizes, so
  * that a ratio of two rounds is the mean ratio of their sizes; "sizes" has the cycles of each.
  */
 
@@ -19,7 +19,7 @@
 #define HUGE_PAGE (2UL << 20)
 #define LARGEST 8192
 #define ALIGNMENT 32
-/* Half a page away from where copies to the cache go, lest a processor takes one for the other; on our side alike. */
+/* Half a page away from where copies to the cache go; on our side alike, which says why. */
 #define CACHED_SOURCE 2048
 #define BATCH 100
 /* Where the walk through memory begins, in every round anew and on our side alike (tools/lab/src/benches/copy.rs). */

@@ -49,8 +49,8 @@ pub(crate) const SIZES: [usize; 37] = [
 const LARGEST: usize = 8_192;
 /// Copies begin at a multiple of so many bytes, as in the talk's table.
 const ALIGNMENT: usize = 32;
-/// Where copies from the cache come from, in such steps: half a page away from where copies to the cache go. Of the same place of another page, a processor may take
-/// one for the other, in some processes and not in others, as it happens to get addresses.
+/// Where copies from the cache come from, in such steps: half a page away from where copies to the cache go. Lines at the same place of two pages can have the same tag in the
+/// first-level cache of AMD's processors (docs/performance-pools.md), in some processes and not in others; so half a page keeps copies of up to 2,048 bytes apart.
 const CACHED_SOURCE: usize = 2_048 / ALIGNMENT;
 /// So many such addresses are in no cache.
 const SLOTS: usize = 1 << 22;

@@ -25,7 +25,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
         predictions: &PREDICTIONS,
     },
     method: "The method of DPDK's own measurement: batches of 100 copies of one size that the compiler doesn't know, at addresses that 32 divides, \
-             each at a random place of 128 MiB (memory; the same places in the same order for all) or all at one place (cache), on transparent huge pages. A batch of each size follows the other; ours, \
+             each at a random place of 128 MiB (memory; the same places in the same order for all) or all between two places half a page apart (cache), on transparent huge pages. A batch of each size follows the other; ours, \
              glibc's memcpy and rte_memcpy take turns. The averages are geometric means over all sizes of how many times faster a size is, as in \
              `cargo xtask compare copy`. rte_memcpy runs in a program of its own, peers/copy.c.",
     steps: None,
