@@ -260,7 +260,7 @@ pub(crate) const HEADLINES: &[Headline] = &[
     headline("ring-spsc-bulk-8", 3, "the same, eight at once"),
     headline("ring-spsc-one-lane", 2, "the same on one lane"),
     headline("ring-mpmc", 3, "ring, two producers and consumers"),
-    headline("locks", 2, "spin lock, two lanes"),
+    headline("locks", 2, "ticket lock, two lanes"),
     headline("locks-mcs", 2, "MCS lock, two lanes"),
     headline("locks-spin-alone", 2, "spin lock, one lane"),
     headline("locks-ticket-alone", 2, "ticket lock, one lane"),
