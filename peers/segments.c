@@ -31,7 +31,7 @@ struct headers {
 	struct rte_ipv4_hdr ip;
 	struct rte_tcp_hdr tcp;
 	uint8_t options[12];
-} __rte_packed;
+} __attribute__((packed, aligned(2)));
 
 struct job {
 	enum way way;

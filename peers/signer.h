@@ -33,7 +33,7 @@ struct signed_frame {
 	struct rte_udp_hdr udp;
 	uint16_t filler;
 	uint64_t signature[2];
-} __rte_packed;
+} __attribute__((packed, aligned(2)));
 
 _Static_assert(sizeof(struct signed_frame) == SIGNED_BYTES, "the signature is at the end");
 

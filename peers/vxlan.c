@@ -56,13 +56,13 @@ struct around {
 	struct rte_ipv4_hdr ip;
 	struct rte_udp_hdr udp;
 	struct rte_vxlan_hdr vxlan;
-} __rte_packed __rte_aligned(2);
+} __attribute__((packed, aligned(2)));
 
 struct inside {
 	struct rte_ether_hdr ethernet;
 	struct rte_ipv4_hdr ip;
 	struct rte_udp_hdr udp;
-} __rte_packed __rte_aligned(2);
+} __attribute__((packed, aligned(2)));
 
 struct station {
 	uint16_t place;

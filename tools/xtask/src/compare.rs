@@ -4,7 +4,7 @@
 //! repeated, and a result that still depends on chance is marked void instead of being printed as a figure to rely on.
 
 pub(crate) mod catalogue;
-mod dpdk;
+pub(crate) mod dpdk;
 mod huge_pages;
 mod outcome;
 mod setting;
@@ -26,7 +26,6 @@ use crate::gate;
 use crate::workspace;
 use catalogue::Comparison;
 pub(crate) use catalogue::Lanes;
-use dpdk::Dpdk;
 use outcome::Outcome;
 pub(crate) use setting::Setting;
 use setting::{FINALISTS, Sides};
@@ -101,9 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut setting = Setting::of(workspace::metadata(None)?)?;
     if let Some(prefix) = &arguments.dpdk {
-        Dpdk::installed(Some(prefix))
-            .with_context(|| format!("no DPDK was installed with the prefix {}", prefix.display()))?;
-        setting.dpdk = Some(prefix.clone());
+        setting.use_dpdk(prefix)?;
     }
     let (mut outcomes, mut skipped) = (Vec::new(), Vec::new());
     for comparison in comparisons {

@@ -19,13 +19,15 @@ use serde_json::Value;
 use warmlane_lab::machine::Machine;
 use warmlane_lab::statistics::median;
 
-use crate::compare::{self, Lanes, Setting, catalogue};
+use crate::compare::{self, Lanes, Setting, catalogue, dpdk};
 use crate::workspace;
 use log::{Log, Run, Series};
 use sources::Today;
 
 /// The folder of the records, below the repository's root: in it one for each machine.
 pub(crate) const FOLDER: &str = "perf/figures";
+/// How the command of a series ends that is against another DPDK than the distribution's.
+pub(crate) const OTHER_DPDK: &str = " --dpdk PREFIX";
 /// How many runs there may be for each that shall count.
 const RUNS_EACH: usize = 2;
 
@@ -41,6 +43,9 @@ pub(crate) struct Arguments {
     /// All comparisons that the documents lead with, in one go, from a commit without changes
     #[arg(long)]
     all: bool,
+    /// Build the peers on the DPDK that was installed with this prefix, instead of the distribution's; such records have a folder of their own
+    #[arg(long, value_name = "PREFIX")]
+    dpdk: Option<PathBuf>,
     /// How many runs shall count, announced in the log before the first
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
@@ -88,11 +93,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let folder = root.join(FOLDER).join(arguments.machine.as_deref().context("--machine NAME is missing")?);
     let mut rows = rows.into_iter().map(|row| Row::open(&folder, row)).collect::<anyhow::Result<Vec<_>>>()?;
-    for row in &mut rows {
-        let today = Today::of(&root, workspace::metadata(None)?)?;
-        row.announce(&today, usize::from(arguments.runs))?;
-    }
     let mut setting = Setting::of(workspace)?;
+    let dpdk = arguments.dpdk.as_deref().map(|prefix| setting.use_dpdk(prefix)).transpose()?;
+    for row in &mut rows {
+        row.check_dpdk(dpdk.as_deref())?;
+        let today = Today::of(&root, workspace::metadata(None)?)?;
+        row.announce(&today, usize::from(arguments.runs), dpdk.is_some())?;
+    }
     let mut failures = Vec::new();
     while let Some(most) = rows.iter().map(|row| row.log.left().0).max().filter(|&most| most > 0) {
         // Those that have had more of their runs wait for the others.
@@ -131,8 +138,27 @@ impl Row {
         Ok(Self { name, file, log })
     }
 
+    /// Runs against another DPDK than the distribution's are no part of a series against that one, nor of one against a third. Says so
+    /// if the last one's isn't `now`'s, which is `None` for the distribution's.
+    fn check_dpdk(&self, now: Option<&str>) -> anyhow::Result<()> {
+        let last = self.log.runs().iter().rev().find_map(|run| run.result.as_ref()?.get("dpdk")?.as_str());
+        let Some(last) = last else { return Ok(()) };
+        let is_same = match now {
+            Some(now) => last == now,
+            None => last.contains(dpdk::OF_THE_DISTRIBUTION),
+        };
+        if !is_same {
+            let now = now.unwrap_or("the distribution's");
+            bail!(
+                "{} is against another DPDK ({last}) than {now}: give this one a name of its own",
+                self.file.display()
+            );
+        }
+        Ok(())
+    }
+
     /// Says how many runs are to come, unless such a series is to be finished first.
-    fn announce(&mut self, today: &Today, runs: usize) -> anyhow::Result<()> {
+    fn announce(&mut self, today: &Today, runs: usize, other_dpdk: bool) -> anyhow::Result<()> {
         let same_code =
             self.log.runs().last().is_none_or(|run| today.of_row(&self.name).as_ref() == Some(&run.sources));
         let left = self.log.left().0;
@@ -142,7 +168,10 @@ impl Row {
         }
         let command = match self.name.split_once('/') {
             Some(("lab", name)) => format!("cargo run --release -- lab {name} --json"),
-            _ => format!("cargo xtask compare {} --json", self.name.trim_start_matches("compare/")),
+            _ => {
+                let name = self.name.trim_start_matches("compare/");
+                format!("cargo xtask compare {name} --json{}", if other_dpdk { OTHER_DPDK } else { "" })
+            }
         };
         let series = Series { runs, at_most: RUNS_EACH * runs, date: date()?, command, note: None };
         self.log.announce(&self.file, series)

@@ -11,6 +11,9 @@ use crate::workspace::{self, run_quietly};
 pub(crate) const MISSING: &str =
     "libdpdk is not installed: `apt-get install libdpdk-dev dpdk-dev pkg-config`";
 
+/// Where the distribution's is, in descriptions.
+pub(crate) const OF_THE_DISTRIBUTION: &str = "(installed;";
+
 /// What `pkg-config` knows as libdpdk.
 pub(crate) struct Dpdk {
     /// Where it was installed, if it is another than the distribution's.
@@ -18,8 +21,9 @@ pub(crate) struct Dpdk {
     version: String,
 }
 
-/// Below a prefix, where libraries put what `pkg-config` reads.
-const PKG_CONFIG: [&str; 3] = ["lib/x86_64-linux-gnu/pkgconfig", "lib64/pkgconfig", "lib/pkgconfig"];
+/// Below a prefix, where there may be libraries, and below that what `pkg-config` reads.
+const LIBRARIES: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
+const PKG_CONFIG: &str = "pkgconfig";
 
 /// One of the programs in `peers/`, with the settings that serve it best (`peers/README.md`).
 pub(crate) struct Program<'a> {
@@ -35,12 +39,17 @@ pub(crate) struct Program<'a> {
     pub(crate) arguments: &'a [&'a str],
 }
 
+fn libraries(prefix: &Path) -> [PathBuf; 3] {
+    LIBRARIES.map(|folder| prefix.join(folder))
+}
+
 impl Dpdk {
     /// The distribution's, or the one that was installed with this prefix; `None` if there is none to build against.
     pub(crate) fn installed(prefix: Option<&Path>) -> Option<Self> {
         // Without it, pkg-config would answer for the distribution's.
-        let described =
-            |prefix: &Path| PKG_CONFIG.iter().any(|folder| prefix.join(folder).join("libdpdk.pc").exists());
+        let described = |prefix: &Path| {
+            libraries(prefix).iter().any(|folder| folder.join(PKG_CONFIG).join("libdpdk.pc").exists())
+        };
         if prefix.is_some_and(|prefix| !described(prefix)) {
             return None;
         }
@@ -62,8 +71,11 @@ impl Dpdk {
             let path = [prefix.join("bin")].into_iter().chain(std::env::split_paths(&path));
             // A path that can't be joined was none before.
             command.env("PATH", std::env::join_paths(path).unwrap_or_default());
-            let found = std::env::join_paths(PKG_CONFIG.map(|folder| prefix.join(folder)));
+            let folders = libraries(prefix);
+            let found = std::env::join_paths(folders.each_ref().map(|folder| folder.join(PKG_CONFIG)));
             command.env("PKG_CONFIG_PATH", found.unwrap_or_default());
+            // The path that is built into a program isn't that by which its libraries find each other.
+            command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap_or_default());
         }
         command
     }
@@ -75,11 +87,11 @@ impl Dpdk {
 
     /// Its version, where it is, and how programs are compiled for it, which has the processor that it was built for.
     pub(crate) fn description(&self) -> String {
-        let of = self
-            .prefix
-            .as_ref()
-            .map_or_else(|| "installed".to_owned(), |prefix| prefix.display().to_string());
-        format!("{} ({of}; {})", self.version, self.pkg_config("--cflags").unwrap_or_default())
+        let of = match &self.prefix {
+            Some(prefix) => format!("({};", prefix.display()),
+            None => OF_THE_DISTRIBUTION.to_owned(),
+        };
+        format!("{} {of} {})", self.version, self.pkg_config("--cflags").unwrap_or_default())
     }
 
     /// Builds the peers and says where they are.

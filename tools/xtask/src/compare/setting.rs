@@ -70,6 +70,14 @@ impl Setting {
         Ok(Self { root, target, directory, cpus: Vec::new(), dpdk: None, ours, peers, crates })
     }
 
+    /// Builds the peers on the DPDK that was installed with this prefix from now on. Returns its description.
+    pub(crate) fn use_dpdk(&mut self, prefix: &Path) -> anyhow::Result<String> {
+        let dpdk = Dpdk::installed(Some(prefix))
+            .with_context(|| format!("no DPDK was installed with the prefix {}", prefix.display()))?;
+        self.dpdk = Some(prefix.to_owned());
+        Ok(dpdk.description())
+    }
+
     /// `warmlane bench NAME --serve` with more arguments, on the CPUs of the comparison.
     pub(crate) fn bench(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Command> {
         let mut command = Command::new(self.ours()?);

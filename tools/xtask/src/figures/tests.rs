@@ -60,12 +60,23 @@ impl Fixture {
 
     /// Announces these runs, and makes them of the code that is there.
     fn series(&self, ratios: &[f64]) {
+        self.series_by("x", "box", ratios);
+    }
+
+    /// The same on another machine, or by another command.
+    fn series_by(&self, command: &str, machine: &str, ratios: &[f64]) {
+        let file = self.root().join(FOLDER).join(machine).join(ROW).with_extension(log::SUFFIX);
         let sources = Today::of(self.root(), self.workspace()).unwrap().of_row(ROW).unwrap();
-        let mut log = Log::read(&self.log()).unwrap();
+        let mut log = Log::read(&file).unwrap();
         let (runs, date) = (ratios.len(), "2026-11-23".to_owned());
-        let series =
-            log::Series { runs, at_most: 2 * runs, date: date.clone(), command: "x".to_owned(), note: None };
-        log.announce(&self.log(), series).unwrap();
+        let series = log::Series {
+            runs,
+            at_most: 2 * runs,
+            date: date.clone(),
+            command: command.to_owned(),
+            note: None,
+        };
+        log.announce(&file, series).unwrap();
         for ratio in ratios {
             let number = log.runs().len() + 1;
             let spread = json!({"median": 1.0, "min": 1.0, "max": 1.0});
@@ -75,7 +86,7 @@ impl Fixture {
             });
             let (sources, date) = (sources.clone(), date.clone());
             let run = log::Run { number, date, took: None, sources, void: None, result: Some(result) };
-            log.append_run(&self.log(), run).unwrap();
+            log.append_run(&file, run).unwrap();
         }
     }
 
@@ -231,6 +242,9 @@ fn the_table_of_promises_is_what_the_records_say() {
         assert!(table.contains("| not measured |"), "{table}");
         assert_eq!(table.contains("the same without vectors"), file != "README.md");
     }
+    fixture.series_by(&format!("x{OTHER_DPDK}"), "another", &[9.0; 5]);
+    fixture.refill();
+    assert!(!fixture.read("README.md").contains("another/"), "made on another DPDK");
     fixture.write("README.md", "<!-- promises: cargo xtask figures --refill -->\n");
     assert!(fixture.complaint().unwrap().contains("has no end"));
 }

@@ -55,6 +55,25 @@ fn void(reason: &str) -> Value {
 }
 
 #[test]
+fn runs_against_another_dpdk_are_no_part_of_a_series() {
+    let row_after = |dpdk: Value| {
+        let mut fixture = Fixture::new();
+        fixture.announce(1);
+        fixture.add("a", json!({"name": "lpm4", "ratio": 1.0, "void": null, "dpdk": dpdk})).unwrap();
+        Row { name: "compare/lpm4".to_owned(), file: fixture.file.clone(), log: fixture.log }
+    };
+    let ours = "26.07.0 (/opt/dpdk; -march=native)";
+    let installed = row_after(json!("22.11.11 (installed; -march=corei7)"));
+    assert!(installed.check_dpdk(None).is_ok());
+    assert!(installed.check_dpdk(Some(ours)).unwrap_err().to_string().contains("than 26.07.0 (/opt/dpdk;"));
+    let other = row_after(json!(ours));
+    assert!(other.check_dpdk(Some(ours)).is_ok());
+    assert!(other.check_dpdk(Some("26.11.0 (/opt/dpdk; -march=native)")).is_err());
+    assert!(other.check_dpdk(None).unwrap_err().to_string().contains("than the distribution's: give"));
+    assert!(row_after(Value::Null).check_dpdk(Some(ours)).is_ok(), "a row without DPDK");
+}
+
+#[test]
 fn rows_are_comparisons_and_experiments() {
     assert!(row("compare/lpm4").is_ok() && row("lab/locks").is_ok());
     assert!(row("compare/warp").unwrap_err().to_string().contains("known are"));
