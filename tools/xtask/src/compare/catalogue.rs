@@ -64,6 +64,8 @@ pub(crate) struct Subject {
 }
 
 const PEERS_CRATES: &str = "peers/crates";
+/// What `peers/pool.c` signs packets with.
+const SIGNER: &str = "peers/signer.h";
 
 const SUBJECTS: &[Subject] = &[
     Subject {
@@ -84,6 +86,8 @@ const SUBJECTS: &[Subject] = &[
         comparisons: generate::COMPARISONS,
         crates: &["warmlane-gen", "warmlane-memory"],
         files: &[
+            "peers/pool.c",
+            SIGNER,
             "peers/testpmd_txonly.c",
             "tools/lab/src/benches/fixture.rs",
             "tools/lab/src/benches/generate.rs",
@@ -96,6 +100,7 @@ const SUBJECTS: &[Subject] = &[
         crates: &["warmlane-memory"],
         files: &[
             "peers/pool.c",
+            SIGNER,
             "tools/lab/src/benches/fixture.rs",
             "tools/lab/src/benches/pool.rs",
             "tools/lab/src/partner.rs",
