@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     /// twice as many in a second. Usually 512.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=i64::from(HoldLimits::MOST_NEIGHBOURS)))]
     pub(super) pending_neighbours: Option<u16>,
-    /// ICMP errors that each lane may send in a second. Usually 1000.
+    /// Packets a second that each lane may hand to the kernel for an ICMP error. Usually 1000.
     #[arg(long, value_name = "COUNT")]
     pub(super) icmp_rate: Option<u32>,
     /// Drop packets whose sources are not where they come from (reverse path forwarding, RFC 3704): strict if the route

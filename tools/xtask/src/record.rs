@@ -166,12 +166,11 @@ impl Row {
             eprintln!("xtask: {} has announced runs that are still to be made, {left} at most", self.name);
             return Ok(());
         }
-        let command = match self.name.split_once('/') {
-            Some(("lab", name)) => format!("cargo run --release -- lab {name} --json"),
-            _ => {
-                let name = self.name.trim_start_matches("compare/");
-                format!("cargo xtask compare {name} --json{}", if other_dpdk { OTHER_DPDK } else { "" })
-            }
+        let command = if let Some(("lab", name)) = self.name.split_once('/') {
+            format!("cargo run --release -- lab {name} --json")
+        } else {
+            let name = self.name.trim_start_matches("compare/");
+            format!("cargo xtask compare {name} --json{}", if other_dpdk { OTHER_DPDK } else { "" })
         };
         let series = Series { runs, at_most: RUNS_EACH * runs, date: date()?, command, note: None };
         self.log.announce(&self.file, series)

@@ -289,7 +289,7 @@ pub(crate) const HEADLINES: &[Headline] = &[
     headline("router-kernel", 3, "route between virtual links, fed by our generator"),
     leading("router-kernel-flooded", 3, "route between virtual links, fed by an XDP program"),
     headline("router-dpdk", 3, "the same against DPDK's forwarders"),
-    headline("router-xdp", 3, "route in XDP programs, against the kernel"),
+    leading("router-xdp", 3, "route in XDP programs, against the kernel"),
     headline("router-tc", 3, "route in tc programs, against the kernel"),
 ];
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::OTHER_DPDK;
 use serde_json::json;
 
 const ROW: &str = "compare/lpm4";
