@@ -95,8 +95,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut rows = rows.into_iter().map(|row| Row::open(&folder, row)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut setting = Setting::of(workspace)?;
     let dpdk = arguments.dpdk.as_deref().map(|prefix| setting.use_dpdk(prefix)).transpose()?;
+    rows.iter().try_for_each(|row| row.check_dpdk(dpdk.as_deref()))?;
     for row in &mut rows {
-        row.check_dpdk(dpdk.as_deref())?;
         let today = Today::of(&root, workspace::metadata(None)?)?;
         row.announce(&today, usize::from(arguments.runs), dpdk.is_some())?;
     }

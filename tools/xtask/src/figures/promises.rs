@@ -61,7 +61,7 @@ fn row(
             continue;
         }
         let quoted = read(&file, today)?;
-        // The promises are held against the DPDK that a newcomer can install; what is made on another one documents say by themselves.
+        // The promises are held against the DPDK that a newcomer can install. Documents quote records against another one in their text.
         if quoted.record["measured"]["command"].as_str().is_some_and(|command| command.ends_with(OTHER_DPDK))
         {
             continue;
